@@ -21,16 +21,6 @@ enum { ALLOW = 1, REFUSE = 0, SOCK_STREAM_ = 1 };
 
 /* --- connect --- */
 
-static __always_inline int dial(struct bpf_sock_addr *ctx, const struct redirect_pod *p,
-    const struct redirect_flow *f, enum redirect_socket_kind kind,
-    const struct redirect_address *to, __u16 port, bool v6)
-{
-	if (remember(ctx, p, kind, f))
-		return REFUSE; /* fail closed: it would leave the pod as plain text */
-	redial(ctx, to, port, v6);
-	return ALLOW;
-}
-
 static __always_inline void forget(struct bpf_sock_addr *ctx)
 {
 	if (ctx->sk)
@@ -57,6 +47,7 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 	struct redirect_flow f;
 	struct redirect_address to;
 	enum redirect_verdict v;
+	__u16 port;
 	bool tcp;
 
 	if (!p)
@@ -84,10 +75,18 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 	case REDIRECT_TO_OUTBOUND:
 	case REDIRECT_TO_OUTBOUND_PORT:
 		to = capture_address(ctx, p, &f, bind_source(ctx, p, &f, v6));
-		return dial(ctx, p, &f, REDIRECT_SOCKET_DIALLED, &to, p->outbound_port, v6);
+		port = p->outbound_port;
+		if (remember(ctx, p, REDIRECT_SOCKET_DIALLED, &f))
+			return REFUSE; /* fail closed: it would leave the pod as plain text */
+		redial(ctx, &to, port, v6);
+		return ALLOW;
 	case REDIRECT_TO_DNS:
 		bind_source(ctx, p, &f, v6);
-		return dial(ctx, p, &f, REDIRECT_SOCKET_DNS, &to, p->dns_port, v6);
+		port = p->dns_port;
+		if (remember(ctx, p, REDIRECT_SOCKET_DNS, &f))
+			return REFUSE;
+		redial(ctx, &to, port, v6);
+		return ALLOW;
 	case REDIRECT_TO_SELF:
 		return remember(ctx, p, REDIRECT_SOCKET_PROXY, &f) ? REFUSE : ALLOW;
 	default:

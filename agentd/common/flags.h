@@ -1,4 +1,5 @@
-/* flags.h - every flag of agentd's command line and every key of agentd.yaml, in one list.
+/* flags.h - every flag of agentd's command line and every flat key of agentd.yaml, in one
+ * list.  The keys of a control plane are in worker/config/planes.c.
  *
  * agentd --help, the man pages, defaults and the hint for a misspelt name come from it.  A flag is
  * --name; a key of the file is the same name with '_' for '-'.  What a value must be and where it

@@ -241,7 +241,7 @@ class Node:
         return sorted(p for p in self.dir.rglob('*log') if p.is_file())
 
     def leaks(self, secrets=()):
-        """T31: (file, what) for each secret text in a log or an answer of agentd: keys, any JWT, these."""
+        """(file, what) for each secret text in a log or an answer of agentd: keys, any JWT, these."""
         wanted = {'PRIVATE KEY'} | {t for p in self.pods for t in p.tokens} | set(secrets)
         texts = {log.name: log.read_text(errors='replace') for log in self.logs()}
         return [(name, what[:12]) for name, text in texts.items()

@@ -1,4 +1,4 @@
-"""Whose connection is it?  Rows T1-T4, T12, T38 and T40 of the threat table, with real namespaces and cgroups."""
+"""Whose connection is it?  With real namespaces and cgroups."""
 import contextlib
 import os
 import platform
@@ -52,7 +52,7 @@ def start(node, *names):
 
 
 def test_another_pods_socket_gives_nothing(node):
-    """T1: pod A reaches pod B's socket, as by a hostPath."""
+    """Pod A reaches pod B's socket, as by a hostPath."""
     one, two = start(node, 'one', 'two')
     with Place(one.cgroup, one.netns.path) as a:
         for path in (two.mount / 'socket', two.mount / 'XDS'):
@@ -65,7 +65,7 @@ def test_another_pods_socket_gives_nothing(node):
 
 
 def test_both_the_namespace_and_the_cgroup_must_be_the_pods(node):
-    """i#61211, T2, T40: one of both is not enough, and no uid is; nor must it be any."""
+    """i#61211: one of both is not enough, and no uid is; nor must it be any."""
     one, two = start(node, 'one', 'two')
     elsewhere = node.cgroup('elsewhere')
     path = one.mount / 'socket'
@@ -104,7 +104,7 @@ def test_a_cgroup_below_the_pods_is_the_pods(node):
 
 
 def test_a_number_that_was_given_again(node):
-    """T3: who connected is dead before anybody looks, and a process of the pod has its number."""
+    """Who connected is dead before anybody looks, and a process of the pod has its number."""
     one, = start(node, 'one')
     elsewhere = node.cgroup('elsewhere')
     worker = node.agentd.worker_pid()
@@ -125,7 +125,7 @@ def test_a_number_that_was_given_again(node):
 @pytest.mark.skipif(platform.machine() != 'x86_64', reason='old_kernel.py knows the calls of x86_64')
 @pytest.mark.parametrize('kernel', ['6.12', '6.1'])
 def test_older_kernels_tell_as_much(node, kernel):
-    """T2, T3, T4 where a peer's cgroup is in lists only, and where nothing but a number tells who it is."""
+    """All of it where a peer's cgroup is in lists only, and where nothing but a number tells who it is."""
     node.agentd.around = [sys.executable, Path(strangers.__file__).with_name('old_kernel.py'), kernel]
     node.agentd.settings.update(UNBOUNDED)
     one = node.pod('one')
@@ -184,7 +184,7 @@ def handed_over(place, path, directory, age_s=0):
 
 
 def test_a_connection_ends_with_its_process(node):
-    """T4: it was passed on to somebody else, us; while the connector lives it is the connector's."""
+    """threats-and-faults.md T4: it was passed on to somebody else, us; while the connector lives it is the connector's."""
     one, = start(node, 'one')
     with Place(one.cgroup, one.netns.path) as place, handed_over(
             place, one.mount / 'socket', node.agentd.run) as (connection, leave):
@@ -254,7 +254,7 @@ def test_what_cannot_be_known_is_the_policys(node, policy):
 
 @pytest.mark.parametrize('how', ['copy', 'symlink'])
 def test_another_pods_token_opens_nothing(node, how):
-    """T12: one's token file holds, or leads to, two's."""
+    """One's token file holds, or leads to, two's."""
     one, two = node.pod('one'), node.pod('two')
     file = node.agentd.manifests / one.uid / 'token'
     file.unlink()
@@ -276,7 +276,7 @@ def test_another_pods_token_opens_nothing(node, how):
 
 
 def test_names_are_never_paths(node):
-    """T38: what a manifest calls its pod, namespace or account names no file; only the uid does."""
+    """What a manifest calls its pod, namespace or account names no file; only the uid does."""
     names = ['..', '../../x', '/etc/x', '%2e%2e', 'a/b', 'ä', 'x' * 253, 'x' * 254, 'a\nb', '.', '']
     good, before = node.pod('good'), sorted(p.name for p in node.dir.iterdir())
     uids = {good.uid}

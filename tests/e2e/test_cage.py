@@ -1,4 +1,4 @@
-"""T30, T33: the running worker has nothing but what it needs, and its memory is its own.
+"""The running worker has nothing but what it needs, and its memory is its own.
 
 That it can do its work so is what every other test here shows, for all of them run in the cage.
 """
@@ -106,7 +106,7 @@ def open_memory(pid):
 
 
 def test_memory_stays_in_the_worker(make_node):
-    """T30: no debugger but root's, no core."""
+    """No debugger but root's, no core."""
     node = make_node(mode='release')
     served(node)
     worker = node.agentd.worker_pid()

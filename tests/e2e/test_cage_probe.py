@@ -1,4 +1,4 @@
-"""T33: what is left to who takes the worker over, found out by trying and not by reading the filter.
+"""What is left to who takes the worker over, found out by trying and not by reading the filter.
 
 cage_probe.c is the worker of a real broker: it tries each system call's number, each option, flag, family and bit, and
 some deeds, thousands in all.  What was not refused is compared with what is written down here; docs/SECURITY.md says

@@ -1,4 +1,4 @@
-"""G6: a worker in an attacker's hands, on a node that allows `strict` alone: what is captured stays captured.
+"""security-rules.md G6: a worker in an attacker's hands, on a node that allows `strict` alone: what is captured stays captured.
 
 The broker is the real one, and so are the programs; the worker is the test (hostile.py).  Plain sockets stand for the
 pod's app, its Envoy and a host beside them.  Whoever answers says which of them it is.

@@ -1,4 +1,4 @@
-"""T33: a worker in an attacker's hands gets from the broker what the table of requests allows, and nothing else.
+"""A worker in an attacker's hands gets from the broker what the table of requests allows, and nothing else.
 
 The broker is the real one; its worker hands the test its socket (hostile.py).  Each request is judged by its answer
 *and* by what it did: to the files around, to descriptors, to the broker.

@@ -146,7 +146,7 @@ def is_lost(injector, client):
 
 
 def test_who_may_ask(make, tmp_path):
-    """T17: with --client-ca only those whom it made; everybody is answered that he is alive and ready."""
+    """With --client-ca only those whom it made; everybody is answered that he is alive and ready."""
     mine, other, next_one = (tmp_path / name for name in ('mine', 'other', 'next'))
     for file in (mine, other, next_one):
         file.write_bytes(b''.join(make_certificate()))

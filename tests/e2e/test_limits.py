@@ -1,4 +1,4 @@
-"""T8, T9, T37: one pod does its worst, and everybody else is served.  Full counts when AGENTD_SOAK=1."""
+"""threats-and-faults.md T8, T9, T37: one pod does its worst, and everybody else is served.  Full counts when AGENTD_SOAK=1."""
 import contextlib
 import json
 import os
@@ -141,7 +141,7 @@ def test_one_pod_does_its_worst(town):
 
 
 def test_few_fds(node):
-    """R16: at the end of the fds who is there stays, who comes is refused politely, and it passes by itself."""
+    """At the end of the fds who is there stays, who comes is refused politely, and it passes by itself."""
     node.agentd.settings.update(pod_connections=256, pod_silent_s=600, pod_requests_burst=1000)
     node.agentd.around = ['prlimit', '--nofile=512:512']
     greedy, other = node.pod('greedy'), node.pod('other')
@@ -193,7 +193,7 @@ def test_many_do_their_worst(node):
 
 
 def test_strangers_use_up_nothing_of_the_pods(node):
-    """T37: another pod that reaches the socket, as by a hostPath, connects without a pause."""
+    """threats-and-faults.md T37: another pod that reaches the socket, as by a hostPath, connects without a pause."""
     victim, other = node.pod('victim'), node.pod('other')
     node.agentd.start()
     for pod in (victim, other):
@@ -240,7 +240,7 @@ def memory_limit(node, mib):
 
 if SOAK:  # the control plane of the tests takes a minute for it
     def test_a_pod_with_far_too_much_configuration(make_node):
-        """R17: it does not get it, nobody else feels it, and agentd lives, within a limit of its memory, too.
+        """It does not get it, nobody else feels it, and agentd lives, within a limit of its memory, too.
 
         The release build: a sanitizer takes more than the limit by itself."""
         node = make_node(mode='release')
@@ -298,7 +298,7 @@ def come_and_go(node, n, of=75):
 
 
 def test_nothing_piles_up(make_node):
-    """R18: pods come and go, connections come and go; in the end they take no more than before.
+    """Pods come and go, connections come and go; in the end they take no more than before.
 
     The release build: a sanitizer keeps what was freed."""
     node = make_node(mode='release')

@@ -1,4 +1,4 @@
-"""G7: what hostile pods send costs the node little memory, whoever acknowledged what, and however many they are."""
+"""security-rules.md G7: what hostile pods send costs the node little memory, whoever acknowledged what, and however many they are."""
 import time
 from collections import Counter
 from pathlib import Path

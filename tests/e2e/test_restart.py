@@ -113,7 +113,7 @@ def nothing_was_lost(pair, load):
 @LONG
 @pytest.mark.parametrize('mode', ['asan', 'release'])
 def test_any_of_it_may_die_at_any_moment(make_node, mode):
-    """R1, R6"""
+    """Nothing is lost, and certificates come back from what was kept."""
     node = make_node(mode=mode)
     pair = start_pair(node)
     load = pair[0].load(mesh.OUTBOUND)
@@ -123,7 +123,7 @@ def test_any_of_it_may_die_at_any_moment(make_node, mode):
 
 @LONG
 def test_it_may_die_while_istiod_is_down(make_node):
-    """R6: certificates come back from what was kept; nobody needs istiod for them."""
+    """Certificates come back from what was kept; nobody needs istiod for them."""
     node = make_node(mode='release')
     pair = start_pair(node)
     load, before = pair[0].load(mesh.OUTBOUND), [p.envoy_serials() for p in pair]
@@ -140,7 +140,7 @@ def test_it_may_die_while_istiod_is_down(make_node):
 
 @LONG
 def test_nobody_is_refused_while_a_worker_is_replaced(make_node):
-    """R3: the sockets are the broker's; who comes meanwhile waits in the backlog."""
+    """The sockets are the broker's; who comes meanwhile waits in the backlog."""
     node = make_node(mode='release')
     Release(node.agentd)
     node.agentd.settings['pod_requests_per_second'] = 10000  # who is refused for that is cut off, too

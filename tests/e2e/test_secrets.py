@@ -1,4 +1,4 @@
-"""T30: a key or token is in memory that is locked and in no dump; and in none when its pod is gone.
+"""A key or token is in memory that is locked and in no dump; and in none when its pod is gone.
 
 Whole processes are searched, the worker's and the broker's, for each 24 bytes of a secret.
 """

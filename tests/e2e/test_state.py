@@ -90,7 +90,7 @@ TMPFS, MEMORY = {'state_keys': 'tmpfs'}, {'state_keys': 'memory'}
 @pytest.mark.parametrize(('settings', 'who'), [(TMPFS, 'worker'), (TMPFS, 'broker'), (TMPFS, 'both'),
                                                (MEMORY, 'worker')], ids=['worker', 'broker', 'both', 'memory'])
 def test_certificates_survive_without_istiod(node, settings, who):
-    """R6: the same certificate, no CSR, and a new pod of the account is served; each by its own token."""
+    """The same certificate, no CSR, and a new pod of the account is served; each by its own token."""
     node.agentd.settings.update(settings)
     pods = [node.pod('one', sa='shared'), node.pod('two', sa='shared'), node.pod('three')]
     serve(node, *pods)
@@ -168,7 +168,7 @@ DAMAGE = {
 
 
 def test_a_damaged_file_costs_one_certificate(node):
-    """R24, T39: it is ignored, said, and made anew, and so is nobody else's; a newer release's is left alone."""
+    """It is ignored, said, and made anew, and so is nobody else's; a newer release's is left alone."""
     pods = {name: node.pod(name) for name in [*DAMAGE, 'good', 'swapped', 'newer']}
     serve(node, *pods.values())
     before = {name: certificate(pod) for name, pod in pods.items()}
@@ -224,7 +224,7 @@ FAULTS = {
 
 @pytest.mark.parametrize('fault', FAULTS)
 def test_state_that_cannot_be_written(node, fault):
-    """R15: running pods are unaffected, new ones get certificates, it is said once, and it passes by itself."""
+    """Running pods are unaffected, new ones get certificates, it is said once, and it passes by itself."""
     spoil, mend, says = FAULTS[fault]
     one = node.pod('one')
     serve(node, one)
@@ -248,7 +248,7 @@ def test_state_that_cannot_be_written(node, fault):
 
 
 def test_only_root_reaches_the_state(node):
-    """T32: a tmpfs of its own, for root alone, that is not swapped out."""
+    """A tmpfs of its own, for root alone, that is not swapped out."""
     pod = node.pod('one')
     serve(node, pod)
     certificate(pod)

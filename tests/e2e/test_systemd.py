@@ -87,7 +87,7 @@ def connect(machine, pod, *who):
 
 
 def test_an_envoy_on_bare_metal(make_node):
-    """T40: others of the node do not reach its socket, not even as its user or in its network namespace.
+    """Others of the node do not reach its socket, not even as its user or in its network namespace.
     Its threads, its drain and how it writes files are those of the manifest."""
     node = make_node(mode='release')
     pod = pod_in(node)

@@ -319,7 +319,7 @@ def run_with(agentd, fd, others, *flags):
 
 
 def test_tables_of_other_versions(node):
-    """T39: a trial refuses what it cannot read; who gets it all the same starts without, and says so once."""
+    """A trial refuses what it cannot read; who gets it all the same starts without, and says so once."""
     node.agentd.start()  # writes the configuration
     node.agentd.stop()
     for version, entry_size in ((TABLE_VERSION - 1, 100), (TABLE_VERSION + 1, 200), (TABLE_VERSION, 132)):

@@ -127,7 +127,7 @@ static int make_there(void *ctx, struct err *e)
 
 /* --- between two workers --- */
 
-/* What came to an address of the pod's own is no query of this proxy (T11). */
+/* What came to an address of the pod's own is no query of this proxy. */
 static bool came_to_loopback(struct msghdr *msg)
 {
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {

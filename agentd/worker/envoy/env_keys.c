@@ -97,7 +97,8 @@ static int read_one_of(struct node_reader *r, const struct env_key *row, const c
 	return refusal(key, value, *row->allowed ? row->allowed : "only empty", e);
 }
 
-/* A claim that disagrees with the source is an error, never a preference (G4). */
+/* A claim that disagrees with the source is an error, never a preference
+ * (security-rules.md G4). */
 static int read_own(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {

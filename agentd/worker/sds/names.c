@@ -13,7 +13,7 @@ enum { NAME_SHOWN = 80 };
 #define FILE_ROOT "file-root:"
 #define FILE_ROOT_SYSTEM FILE_ROOT "system"
 
-/* G2: never opened here, but Envoy shall not be led out of where the name says. */
+/* Never opened here, but Envoy shall not be led out of where the name says. */
 static bool path_ok(const char *p)
 {
 	if (p[0] != '/' || strchr(p, '~'))

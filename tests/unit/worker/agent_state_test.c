@@ -158,7 +158,7 @@ static void a_wrong_name_is_no_good(void **state)
 	assert_int_equal(fake_link_kept(shared.link, LINK_STATE_CERT), 0);
 }
 
-/* T39: it may come back and want it. */
+/* It may come back and want it. */
 static void what_a_newer_release_wrote_is_left_alone(void **state)
 {
 	(void)state;

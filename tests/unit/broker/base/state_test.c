@@ -188,7 +188,6 @@ static void expect_mode(const char *path, mode_t mode)
 
 /* --- the file system --- */
 
-/* T32 */
 static void a_tmpfs_of_its_own_for_root_alone(void **state)
 {
 	struct world *w = *state;
@@ -449,7 +448,7 @@ static void strangers_in_the_directory_are_ignored(void **state)
 	assert_string_equal(text, "two");
 }
 
-/* --- faults: R15 --- */
+/* --- faults --- */
 
 static void expect_put_fails(struct world *w, int code)
 {
@@ -510,7 +509,6 @@ static void a_namespace_is_remembered_until_it_is_deleted(void **state)
 	assert_false(broker_state_netns_get(w->s, &rig_pod, &got));
 }
 
-/* R24, T39 */
 static void another_namespace_record_is_none(void **state)
 {
 	static const char *const texts[] = {"", "version: 2\n", "version: 1\nboot_id: x\n",

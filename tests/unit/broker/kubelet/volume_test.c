@@ -57,7 +57,6 @@ static void a_pod_sees_its_directory_and_cannot_write(void **state)
 	unlink(rig_mount(r, "later"));
 }
 
-/* threats T14 */
 static void many_publishes_leave_one_mount(void **state)
 {
 	struct rig *r = *state;
@@ -268,7 +267,7 @@ static void without_a_kubelet_all_is_refused(void **state)
 	close(pair[1]);
 }
 
-/* --- links and races (threats T13) --- */
+/* --- links and races --- */
 
 static void no_link_is_followed(void **state)
 {

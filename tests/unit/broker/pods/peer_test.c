@@ -191,7 +191,7 @@ static void test_the_pods_cgroup_and_those_below(void **state)
 	in_all_ways(whose);
 }
 
-/* T3: the number of the one who connected is that of a process of the pod by now. */
+/* The number of the one who connected is that of a process of the pod by now. */
 static void reuse(struct world *w)
 {
 	int rounds = getenv("AGENTD_SOAK") ? 1000 : 50;

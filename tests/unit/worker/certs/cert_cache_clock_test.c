@@ -79,7 +79,8 @@ static void two_issued_certificates_are_never_close(void **state)
 	assert_int_equal(asked(), 2);
 }
 
-/* Issued a minute before the lid is closed; R8 wants it renewed within 30 s of waking. */
+/* Issued a minute before the lid is closed; it shall be renewed within 30 s of waking
+ * (threats-and-faults.md R8). */
 static void a_suspend_ends_the_floor(void **state)
 {
 	struct pod *a = pod_of("a", "web");

@@ -134,7 +134,7 @@ static void the_newest_is_what_is_stored(void **state)
 	assert_non_null(strstr(fake_link_kept_at(broker, LINK_STATE_CERT, 0).data, "LEAF 2 "));
 }
 
-/* R15: refused is refused; pods have what they have, and it is tried again, ever more rarely. */
+/* Refused is refused; pods have what they have, and it is tried again, ever more rarely. */
 static void what_cannot_be_stored_is_tried_again(void **state)
 {
 	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "db"), *c = pod_of("c", "mq");
@@ -184,7 +184,7 @@ static void what_is_forgotten_need_not_be_stored(void **state)
 	assert_null(cert_cache_why_unstored(w.cache));
 }
 
-/* T30: when nobody came back its key is nowhere. */
+/* When nobody came back its key is nowhere. */
 static void forgotten_is_deleted(void **state)
 {
 	struct pod *a = pod_of("a", "web");
@@ -226,7 +226,7 @@ static void our_own_end_deletes_nothing(void **state)
 
 /* --- restored --- */
 
-/* R6: the same certificate, no CSR; for a new pod of the account, too, with its own token only. */
+/* The same certificate, no CSR; for a new pod of the account, too, with its own token only. */
 static void a_restart_costs_nothing(void **state)
 {
 	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "web"), *c = pod_of("c", "web");
@@ -388,7 +388,7 @@ static void the_floor_goes_on(void **state)
 	assert_int_equal(asked(), 2);
 }
 
-/* T36: no clock makes an expired certificate good, and a right one bad. */
+/* No clock makes an expired certificate good, and a right one bad (threats-and-faults.md T36). */
 static void clocks_that_were_set_between_two_workers(void **state)
 {
 	static const int64_t steps[] = {-HOUR, -24 * (int64_t)HOUR, HOUR, 10 * (int64_t)HOUR};

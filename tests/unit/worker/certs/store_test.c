@@ -109,7 +109,7 @@ static void what_is_written_is_read(void **state)
 	cert_stored_clear(&got);
 }
 
-/* R24: truncated at every length, one bit flipped at every place. */
+/* Truncated at every length, one bit flipped at every place. */
 static void damaged_is_ignored(void **state)
 {
 	struct err e;
@@ -135,7 +135,7 @@ static void damaged_is_ignored(void **state)
 	assert_int_equal(read_code(more, size + 1, &e), ERR_INVALID);
 }
 
-/* T39: the entry of another release is told from a damaged one, by name. */
+/* The entry of another release is told from a damaged one, by name. */
 static void another_release_is_named(void **state)
 {
 	static const struct {

@@ -1,4 +1,4 @@
-/* cage_test.c - children that enter the cage, and what becomes of each thing they try there (T33).
+/* cage_test.c - children that enter the cage, and what becomes of each thing they try there.
  *
  * Under a sanitizer its own calls are allowed beside the worker's (ptrace for the leak checker,
  * ...): rows marked so are tried in the release build only; `make unit` runs both.

@@ -166,7 +166,7 @@ static void test_a_put_is_sealed_and_answered(void **state)
 	assert_int_equal(secrets_freed(), 0);
 }
 
-/* R16: out of descriptors it is an answer like another, later, and nothing is sent. */
+/* Out of descriptors it is an answer like another, later, and nothing is sent. */
 static void test_a_put_without_descriptors_fails(void **state)
 {
 	struct world *w = *state;

@@ -162,7 +162,7 @@ static void fine_when_both_listen(void **state)
 	said("fine; ");
 }
 
-/* R4: whenever the cause ends, and not only then. */
+/* Whenever the cause ends, and not only then. */
 static void sockets_are_asked_for_until_they_are_there(void **state)
 {
 	struct err e;

@@ -188,7 +188,7 @@ static void test_change(void **state)
 	pod_registry_free(&s.registry);
 }
 
-/* G4: a uid never becomes another pod. */
+/* A uid never becomes another pod (security-rules.md G4). */
 static void test_identity_is_fixed(void **state)
 {
 	struct seen s;

@@ -387,7 +387,7 @@ static void a_plain_name_is_the_certificate_under_that_name(void **state)
 	ASSERT_SOTW(s, 1, " my-cert=CHAIN-s1+KEY-s1");
 }
 
-/* G2: one answer, before there is any certificate; Envoy watches the files itself. */
+/* One answer, before there is any certificate; Envoy watches the files itself. */
 static void files_are_answered_as_file_names(void **state)
 {
 	struct world *w = *state;

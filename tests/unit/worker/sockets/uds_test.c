@@ -682,7 +682,7 @@ static void child_ends(struct child *c)
 	waitpid(c->pid, NULL, 0);
 }
 
-/* T4: we hold the same connection all the time. */
+/* We hold the same connection all the time (threats-and-faults.md T4). */
 static void a_connection_ends_with_its_process(void **state)
 {
 	struct world *w = *state;
