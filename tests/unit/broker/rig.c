@@ -1,5 +1,6 @@
 /* rig.c - see rig.h. */
 #include "rig.h"
+#include <sys/epoll.h>
 
 const struct uuid rig_pod = {{1, 2, 3}}, rig_other = {{9, 8, 7}};
 const char rig_pod_text[] = "01020300-0000-0000-0000-000000000000";
@@ -77,6 +78,15 @@ void rig_quiet(struct rig *r)
 
 	if (rig_next(r, &p, &fd))
 		fail_msg("a packet of kind %d, state %u, name %s", p.what, p.state, p.name);
+}
+
+bool rig_is_idle(struct rig *r)
+{
+	struct epoll_event ev;
+
+	if (epoll_wait(broker_epoll(r->b), &ev, 1, 0))
+		broker_turn(r->b, 0);
+	return epoll_wait(broker_epoll(r->b), &ev, 1, 0) == 0;
 }
 
 void rig_send(struct rig *r, const void *bytes, size_t size, const int *fds, int nfds)

@@ -57,6 +57,8 @@ bool rig_next(struct rig *r, struct link_packet *p, int *fd);
 /* What arrives must be a packet of this kind. */
 struct link_packet rig_expect(struct rig *r, enum link_what what, int *fd);
 void rig_quiet(struct rig *r);
+/* Nothing waits for a turn of the broker, but the audit, whose time may have come just now. */
+bool rig_is_idle(struct rig *r);
 void rig_send(struct rig *r, const void *bytes, size_t size, const int *fds, int nfds);
 
 struct rig_ask {

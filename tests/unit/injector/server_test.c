@@ -512,9 +512,9 @@ static void a_body_in_pieces_is_one(void **state)
 
 static const struct connections_limits quick = {.connections = 100,
     .bytes = 32 << 20,
-    .handshake_ms = 1000,
-    .request_ms = 1000,
-    .answer_ms = 1000,
+    .handshake_ms = 3000, /* more than a machine stands still */
+    .request_ms = 3000,
+    .answer_ms = 3000,
     .idle_ms = 60 * 1000};
 
 /* A byte now and then is no progress: each step as a whole has its time. */
@@ -574,7 +574,7 @@ static void an_idle_connection_has_its_time_too(void **state)
 	struct client *c;
 
 	(void)state;
-	limits.idle_ms = 1000;
+	limits.idle_ms = 3000;
 	start_ready(&limits);
 	c = client();
 	assert_int_equal(post(c, "{}"), 200);
@@ -685,12 +685,12 @@ static void an_expired_certificate_is_not_ready(void **state)
 
 	(void)state;
 	free_pair(&s.second);
-	s.second = make_pair(-3600, 2);
+	s.second = make_pair(-3600, 8); /* time enough to take it */
 	start_ready(&connections_usual);
 	c = client();
 	assert_int_equal(order('1'), 'y');
 	while ((status = get(c, "/readyz")) == 200)
-		;
+		usleep(10 * 1000);
 	assert_int_equal(status, 503);
 	assert_true(has(c, "its certificate has expired"));
 	assert_int_equal(order('0'), 'y');

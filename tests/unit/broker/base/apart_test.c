@@ -135,11 +135,12 @@ static void test_in_a_backlog(void **state)
 static void test_in_a_kept_backlog(void **state)
 {
 	struct broker_fdstore *k = broker_fdstore_new();
-	struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = "\0apart_test"};
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
 	int peer, fd = lingering_new(&peer), l = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	(void)state;
 	alarm(PATIENCE_S);
+	snprintf(at.sun_path + 1, sizeof(at.sun_path) - 1, "apart_test.%d", getpid());
 	assert_int_equal(bind(l, (struct sockaddr *)&at, sizeof(at)) | listen(l, 1), 0);
 	int c = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(c, (struct sockaddr *)&at, sizeof(at)), 0);

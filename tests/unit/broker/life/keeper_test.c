@@ -160,13 +160,12 @@ static void shut_csi_sock(void)
 	shutdown(fd, SHUT_RDWR);
 }
 
-static void on_asked_to_end(int signal)
-{
-	(void)signal;
-}
-
 static int worker(const char *acts)
 {
+	sigset_t term;
+
+	sigemptyset(&term);
+	sigaddset(&term, SIGTERM);
 	for (; *acts; acts++)
 		switch (*acts) {
 		case 'r':
@@ -191,9 +190,11 @@ static int worker(const char *acts)
 		case 'i': /* ignores all there is */
 			signal(SIGTERM, SIG_IGN);
 			break;
+		case 't': /* will be asked to end, and misses no word of it */
+			sigprocmask(SIG_BLOCK, &term, NULL);
+			break;
 		case 'h': /* hangs up when it is asked to, and takes its time to end */
-			signal(SIGTERM, on_asked_to_end);
-			pause();
+			sigwait(&term, &(int){0});
 			close(LINK_FD);
 			poll(NULL, 0, 6000);
 			break;
@@ -435,7 +436,7 @@ static void test_an_end_that_takes_its_time(void **state)
 {
 	struct ads_said *t = *state;
 
-	start(t, "rh0", false);
+	start(t, "trh0", false);
 	turn_until(t, &t->ready, 1);
 	keeper_end(t->k, on_done, t);
 	turn_until(t, &t->done, 1);

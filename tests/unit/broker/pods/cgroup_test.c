@@ -92,19 +92,12 @@ static void refused(struct world *w, const struct peer *p, const char *text)
 	rig_refused(w->rig, peer_of(&rig_pod, p->accepted), EPERM, text);
 }
 
-static bool is_idle(const struct world *w)
-{
-	struct epoll_event ev;
-
-	return epoll_wait(broker_epoll(w->rig->b), &ev, 1, 0) == 0;
-}
-
 /* The kernel's notices come at most each 10 ms. */
 static void let_the_kernel_tell(struct world *w)
 {
 	for (int i = 0; i < 3; i++)
 		broker_turn(w->rig->b, 30);
-	assert_true(is_idle(w));
+	assert_true(rig_is_idle(w->rig));
 }
 
 static const char never[] = "the pod's cgroup was never empty since";

@@ -3,10 +3,11 @@
  *
  * A lease on a file makes whoever opens it wait, as a disk would, until it is given back
  * (fcntl(2)).
- * LINK: tests/unit/broker/rig.c tests/fake/apart.c
+ * LINK: tests/unit/broker/rig.c tests/fake/apart.c tests/fake/clock.c
  */
 #include "common/mem.h"
 #include "common/protocol.h"
+#include "tests/fake/clock.h"
 #include "tests/unit/broker/rig.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -37,6 +38,7 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *at, struct itime
 
 static void let_it_be_late(void)
 {
+	fake_clock_pass_ms(LATE_S * 1000);
 	assert_int_equal(syscall(SYS_timerfd_settime, late.fd, 0, &late.at, NULL), 0);
 }
 
@@ -173,6 +175,8 @@ static void test_a_write_while_it_is_read(void **state)
 	add(r, &rig_pod);
 	rig_do(r, kept);
 	uint32_t id = r->id;
+	while (fcntl(disk, F_GETLEASE) == F_WRLCK)
+		usleep(1000); /* until somebody reads it */
 	uint32_t put =
 	    rig_request(r, (struct rig_ask){.op = LINK_IDENTITY_PUT, .pod = &rig_pod, .fd = fd});
 	p = wait_packet(r, NULL);
@@ -211,5 +215,6 @@ int main(void)
 	};
 
 	signal(SIGIO, SIG_IGN); /* somebody waits for a lease */
+	fake_clock_stop();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -321,10 +321,10 @@ static void test_slow_client_is_dropped(void **state)
 	client = connect_one();
 	send(client, "GET / HT", 8, 0);
 	run_ms(5);
-	fake_clock_pass_ms(9 * 1000);
+	fake_clock_pass_ms(5 * 1000);
 	run_ms(5);
 	assert_int_equal(recv(client, answer, 1, MSG_DONTWAIT), -1); /* still open */
-	fake_clock_pass_ms(2 * 1000);
+	fake_clock_pass_ms(6 * 1000);
 	await_end();
 	assert_string_equal(seen, "");
 }
@@ -546,10 +546,10 @@ static void test_silent_peer(void **state)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
 	start(pair[0], "GET", "/x");
 	run_ms(1);
-	fake_clock_pass_ms(7 * 1000);
+	fake_clock_pass_ms(4 * 1000);
 	run_ms(1);
 	assert_int_equal(dones, 0);
-	fake_clock_pass_ms(2 * 1000);
+	fake_clock_pass_ms(5 * 1000);
 	loop_run(l);
 	assert_int_equal(status, 0);
 	close(pair[1]);

@@ -260,7 +260,7 @@ static void what_does_not_fit_waits_for_the_envoy(void **state)
 	assert_int_equal(flow(&w).waiting, 6 * MB);
 	open_up(&w, 4, "/push/60000");
 	WAIT(&w.rig, w.up[4].messages == 1);
-	WAIT(&w.rig, w.rig.s.calls[0].crowds == 1); /* told who holds it */
+	WAIT(&w.rig, w.rig.s.calls[0].crowds >= 1); /* told who holds it */
 	assert_int_equal(flow(&w).streams, 2);
 	rpc_pause(w.rig.client.stream, false);
 	WAIT(&w.rig, w.rig.client.messages == 5 && flow(&w).held == 0);

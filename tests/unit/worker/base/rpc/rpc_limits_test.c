@@ -47,7 +47,7 @@ static void test_silent_connections_end(void **state)
 	int mute, polite;
 
 	(void)state;
-	begin(&r, &s, 200);
+	begin(&r, &s, 1500);
 	rig_open(&r, &c);
 	WAIT(&r, s.ncalls == 1);
 	mute = served_dial(&s);
@@ -59,7 +59,7 @@ static void test_silent_connections_end(void **state)
 	WAIT(&r, breaches[RPC_BREACH_SILENT] == 2);
 	WAIT(&r, is_at_end(mute) && is_at_end(polite));
 	rig_wait_connections(&r, s.server, 1);
-	rig_settle(&r, 300);
+	rig_settle(&r, 1600);
 	assert_int_equal(rpc_server_connections(s.server), 1);
 	assert_int_equal(c.closes, 0);
 	assert_int_equal(breaches[RPC_BREACH_SILENT], 2);

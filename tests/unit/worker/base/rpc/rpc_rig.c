@@ -136,6 +136,7 @@ void served_listen(struct served *s)
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "%s", s->path);
 	s->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	unlink(a.sun_path); /* of one that was killed and had our pid */
 	assert_return_code(bind(s->listen_fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	assert_return_code(listen(s->listen_fd, 64), 0);
 	loop_fd_watch(s->rig->loop, &s->watch, s->listen_fd, LOOP_READ, on_connection, s);

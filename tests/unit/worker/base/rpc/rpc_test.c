@@ -182,6 +182,7 @@ static int listen_at(const char *path)
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "%s", path);
+	unlink(path); /* of one that was killed and had our pid */
 	assert_return_code(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
 	assert_return_code(listen(fd, 8), 0);
 	return fd;
