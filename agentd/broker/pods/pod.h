@@ -1,4 +1,4 @@
-/* pod.h - one pod: all that the broker keeps of it in memory is here, in parts, and ends with it.
+/* pod.h - one pod that a worker added, in parts, which end with it.
  *
  *   part         states                             who takes the steps
  *   claimed      no, yes                            pods.c: POD_ADD; the worker is gone
@@ -28,7 +28,8 @@
  *
  * DNS sockets may be served a little longer than a pod is live: until its note is sent, for only
  * then the worker rests.  Rows in the maps and pins outlive the broker, so pods of which only they
- * tell have no struct here until they are added: redirect.h knows them by uid.
+ * tell have no struct here until they are added: redirect.h knows them by uid.  What the maps know
+ * of a pod is in redirect/table.h; files and keys of one that are on their way, in broker/requests.
  */
 #pragma once
 #include "broker/base/options.h"
