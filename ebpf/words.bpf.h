@@ -24,7 +24,6 @@ static __always_inline struct redirect_address v4_mapped(__u32 address)
 /* Of a TCP connection, as one socket sees it; ports in host order. */
 struct ends {
 	struct redirect_address local, remote;
-	__u32 local_word, remote_word; /* the last word of either form (kernels.md 2) */
 	__u16 local_port, remote_port;
 };
 

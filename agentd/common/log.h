@@ -14,6 +14,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
@@ -73,6 +74,16 @@ void log_write(const struct log_scope *s, enum log_level level, const char *subj
 #define log_warn(subject, ...) log_at(LOG_WARN, subject, __VA_ARGS__)
 #define log_info(subject, ...) log_at(LOG_INFO, subject, __VA_ARGS__)
 #define log_debug(subject, ...) log_at(LOG_DEBUG, subject, __VA_ARGS__)
+
+/* A bug of ours.  assert() would write a line that is none of these; so do the last words of glibc
+ * itself: an overrun stack, a call that it fortified, a heap that is broken. */
+#define log_bug_if(condition)                                                                      \
+	do {                                                                                       \
+		if (condition) {                                                                   \
+			log_error(NULL, "a bug of agentd's: %s", #condition);                      \
+			abort();                                                                   \
+		}                                                                                  \
+	} while (0)
 
 /* For lines a pod can cause at will: 10 a minute, then how many there were.  Embed it zeroed. */
 struct log_budget {

@@ -15,11 +15,12 @@ enum link_whose {
 	LINK_ADDED_POD, /* the broker refuses it for any other one */
 };
 enum link_answer {
-	LINK_REPLIED, /* one reply: yes, or why not */
-	LINK_GIVEN,   /* one reply, and a yes carries a descriptor */
-	LINK_LISTED,  /* packets under the id of the request, then the reply */
-	LINK_LATER,   /* a yes is no answer yet: packets under the id of the request follow */
-	LINK_SILENT,  /* none: it is an answer itself */
+	LINK_REPLIED,  /* one reply: yes, or why not */
+	LINK_DEFERRED, /* the same, and a yes comes when it is done */
+	LINK_GIVEN,    /* one reply, and a yes carries a descriptor */
+	LINK_LISTED,   /* packets under the id of the request, then the reply */
+	LINK_LATER,    /* a yes is no answer yet: packets under the id of the request follow */
+	LINK_SILENT,   /* none: it is an answer itself */
 };
 
 /* X(operation, descriptors of the request, whose pod, answer, "the broker refused to ...") */
@@ -85,7 +86,7 @@ enum link_answer {
 	X(REDIRECT_SHUT, 0, ANY_POD, REPLIED, "shut the strict pod whose manifest was refused") \
 	/* A sealed memfd <= 64 KiB: the pod's file in --identity-dir, for LINK_FOLLOW_KEPT.  Of a \
 	 * manifest's pod only.  EAGAIN: too many at once. */ \
-	X(IDENTITY_PUT, 1, ADDED_POD, REPLIED, "keep the pod's certificate on disk") \
+	X(IDENTITY_PUT, 1, ADDED_POD, DEFERRED, "keep the pod's certificate on disk") \
 	/* The map of what accelerated connections did. */ \
 	X(REDIRECT_LANES, 0, NO_POD, GIVEN, "show what is accelerated")
 /* clang-format on */

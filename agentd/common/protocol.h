@@ -10,9 +10,9 @@
 #include "protocol_request.h"
 
 enum {
-	LINK_VERSION = 5,
-	LINK_FD = 3,        /* the worker's end of the pair */
-	LINK_CONFIG_FD = 4, /* a copy of agentd.yaml; empty without one */
+	LINK_VERSION = 5 << 8 | LINK_OP_END, /* an operation more is another version */
+	LINK_FD = 3,                         /* the worker's end of the pair */
+	LINK_CONFIG_FD = 4,                  /* a copy of agentd.yaml; empty without one */
 	LINK_FILE_SIZE_MAX = 1 << 20,
 	LINK_NAME_SIZE = 256,
 	LINK_WHY_SIZE = 200,

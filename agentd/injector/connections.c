@@ -337,11 +337,6 @@ void connections_on_distrust(struct connections *all, loop_cb told, void *ctx)
 	all->distrusted_ctx = ctx;
 }
 
-unsigned connections_count(const struct connections *c)
-{
-	return c->n;
-}
-
 void connections_end(struct connections *all, loop_cb done, void *ctx)
 {
 	struct connection *c = NULL, *next;

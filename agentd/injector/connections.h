@@ -37,7 +37,6 @@ void connections_free(struct connections **c);
 struct bufferevent *connections_open(struct connections *c, SSL_CTX *tls);
 /* Right before the answer is handed to evhttp. */
 void connections_answer(struct connections *c, struct bufferevent *bev);
-unsigned connections_count(const struct connections *c);
 
 /* `told` runs, inside a callback of OpenSSL, when a client ends a handshake because it does not
  * trust the certificate, or says so. */

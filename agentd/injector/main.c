@@ -5,6 +5,7 @@
  */
 #include "cage.h"
 #include "common/err.h"
+#include "common/flags.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/version.h"
@@ -140,7 +141,8 @@ int main(int argc, char **argv)
 	struct err e;
 
 	if (options_read(&o, argc, argv, &e)) {
-		fprintf(stderr, "agentd-injector: %s; --help lists the flags\n", e.msg);
+		log_init(flags_log_json(argc, argv) > 0);
+		log_error(NULL, "%s (see agentd-injector --help)", e.msg);
 		return USAGE;
 	}
 	if (o.help)

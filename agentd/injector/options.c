@@ -1,14 +1,14 @@
 /* options.c - see options.h. */
 #include "options.h"
 #include "common/err.h"
+#include "common/nearest.h"
 #include "kube/client.h"
-#include <getopt.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const struct row {
-	const char *name, *value;
+	const char *name, *value; /* what --help calls it; NULL: a switch */
 	size_t offset;
 	const char *help; /* NULL: for tests alone */
 } rows[] = {
@@ -34,8 +34,11 @@ static const struct row {
     {"look-ms", "N", offsetof(struct options, look_ms), NULL},
     {"log-level", "SPEC", offsetof(struct options, log_level),
 	"info, or server:debug,review:debug (default info)"},
+    {"log-json", NULL, offsetof(struct options, log_json), "a line of the log is JSON"},
+    {"help", NULL, offsetof(struct options, help), "this text"},
+    {"version", NULL, offsetof(struct options, version), "version of agentd-injector"},
 };
-enum { ROWS = sizeof(rows) / sizeof(*rows), JSON = ROWS, HELP, VERSION, ALL };
+enum { ROWS = sizeof(rows) / sizeof(*rows) };
 
 void options_help(FILE *out)
 {
@@ -46,12 +49,10 @@ void options_help(FILE *out)
 	for (unsigned i = 0; i < ROWS; i++) {
 		if (!rows[i].help)
 			continue;
-		snprintf(left, sizeof(left), "--%s %s", rows[i].name, rows[i].value);
+		snprintf(left, sizeof(left), "--%s%s%s", rows[i].name, rows[i].value ? " " : "",
+		    rows[i].value ? rows[i].value : "");
 		fprintf(out, "  %-20s %s\n", left, rows[i].help);
 	}
-	fprintf(out, "  %-20s %s\n  %-20s %s\n  %-20s %s\n", "--log-json",
-	    "a line of the log is JSON", "--help", "this text", "--version",
-	    "version of agentd-injector");
 }
 
 static int check(const struct options *o, struct err *e)
@@ -71,30 +72,58 @@ static int check(const struct options *o, struct err *e)
 	return 0;
 }
 
+static const struct row *row_of(const char *argument, size_t length)
+{
+	for (unsigned i = 0; i < ROWS; i++)
+		if (!strncmp(argument, "--", 2) && strlen(rows[i].name) == length - 2 &&
+		    !strncmp(rows[i].name, argument + 2, length - 2))
+			return &rows[i];
+	return NULL;
+}
+
+static int refuse(const char *argument, size_t length, struct err *e)
+{
+	char shown[80];
+	struct nearest n = {.wanted = shown};
+
+	err_printable(shown, sizeof(shown), argument, (unsigned)length);
+	n.wanted += strspn(shown, "-");
+	for (unsigned i = 0; i < ROWS; i++)
+		if (rows[i].help)
+			nearest_consider(&n, rows[i].name);
+	return err_set(e, ERR_INVALID, "%s: no such flag; nearest: --%s", shown, n.name);
+}
+
+/* How many arguments it takes. */
+static int read_one(struct options *o, char **argv, struct err *e)
+{
+	size_t length = strcspn(argv[0], "=");
+	const char *value = argv[0][length] ? argv[0] + length + 1 : NULL;
+	const struct row *r = row_of(argv[0], length);
+	void *to = r ? (char *)o + r->offset : NULL;
+	int used = 1;
+
+	if (!r)
+		return refuse(argv[0], length, e);
+	if (!r->value && value)
+		return err_set(e, ERR_INVALID, "--%s takes no value", r->name);
+	if (r->value && !value) {
+		if (!(value = argv[1]))
+			return err_set(e, ERR_INVALID, "--%s needs a value: %s", r->name, r->value);
+		used = 2;
+	}
+	if (r->value)
+		*(const char **)to = value;
+	else
+		*(bool *)to = true;
+	return used;
+}
+
 int options_read(struct options *o, int argc, char **argv, struct err *e)
 {
-	struct option all[ALL + 1] = {0};
-	int at;
-
 	*o = (struct options){.listen = "[::]:15017", .log_level = "info", .kube_dir = KUBE_DIR};
-	for (int i = 0; i < ROWS; i++)
-		all[i] = (struct option){rows[i].name, required_argument, NULL, i};
-	all[JSON] = (struct option){"log-json", no_argument, NULL, JSON};
-	all[HELP] = (struct option){"help", no_argument, NULL, HELP};
-	all[VERSION] = (struct option){"version", no_argument, NULL, VERSION};
-	opterr = 0;
-	optind = 0; /* of the start */
-	while ((at = getopt_long(argc, argv, "+", all, NULL)) >= 0) {
-		if (at == '?' || at == ':')
-			return err_set(e, ERR_INVALID, "%s: no such flag, or it wants a value",
-			    argv[optind - 1]);
-		if (at < ROWS)
-			*(const char **)(void *)((char *)o + rows[at].offset) = optarg;
-		o->log_json |= at == JSON;
-		o->help |= at == HELP;
-		o->version |= at == VERSION;
-	}
-	if (optind < argc)
-		return err_set(e, ERR_INVALID, "%s: what is it?", argv[optind]);
+	for (int i = 1, used; i < argc; i += used)
+		if ((used = read_one(o, argv + i, e)) < 0)
+			return -1;
 	return o->help || o->version ? 0 : check(o, e);
 }

@@ -139,11 +139,6 @@ int server_clients_set(struct server *s, const char *cas_pem, struct err *e)
 	return 0;
 }
 
-int64_t server_certificate_expires(const struct server *s)
-{
-	return s->expires_s;
-}
-
 /* --- answers --- */
 
 static void answer(struct server *s, struct evhttp_request *r, int status, struct evbuffer *body)

@@ -43,8 +43,6 @@ int server_certificate_set(
  * others get 403.  Connections that are there keep their client.  -1: there is no CA in it, and
  * what was there stays in force. */
 int server_clients_set(struct server *s, const char *cas_pem, struct err *e);
-/* Unix seconds; 0: there is none. */
-int64_t server_certificate_expires(const struct server *s);
 
 /* NULL: ready, as far as the caller knows; else why not, copied.  Having no certificate that is
  * valid, and the end, are the server's own reasons and come on top.  The start: "it is starting".

@@ -138,6 +138,13 @@ static bool has_namesake(const struct agent *a, const struct pod *gone)
 	return false;
 }
 
+static void forget(const struct agent_shared *shared, const struct pod *gone)
+{
+	for (size_t i = 0; pod_rows[i]; i++)
+		if (pod_rows[i]->forget)
+			pod_rows[i]->forget(shared, gone);
+}
+
 static void on_pod_removed(void *ctx, struct pod *p)
 {
 	struct agent *a = ctx;
@@ -145,7 +152,7 @@ static void on_pod_removed(void *ctx, struct pod *p)
 
 	pod_services_stop(&p->services);
 	link_pod_remove(a->shared.link, &p->uid);
-	dns_keep_forget(a->shared.names, &p->uid);
+	forget(&a->shared, p);
 	if (!has_namesake(a, p))
 		metrics_drop(pages_pod_labels(p, labels, sizeof(labels)));
 	log_info(p->label, "pod removed");

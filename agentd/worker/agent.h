@@ -1,4 +1,4 @@
-/* agent.h - the wiring: the only file that knows all modules.
+/* agent.h - the wiring of what all pods share; a pod's own is worker/pod/rows.h.
  *
  * Services are told, they never ask.  Each event and the modules that it passes:
  *   pod appears     pod -> pod_services, row by row (worker/pod/rows.h) -> ready

@@ -144,7 +144,7 @@ static int serve(const struct config *c, struct err *e)
 	return rc;
 }
 
-/* The one flag that is not a setting: the broker passes it on. */
+/* Before the settings are read: it is none of them. */
 static bool take_no_privsep(int *argc, char **argv)
 {
 	int i = 1;

@@ -2,10 +2,12 @@
 import json
 import os
 import signal
+import subprocess
 
 import pytest
 import yaml
 
+from .node import BUILD, MODE
 from .run import TOP, wait_for
 from .test_upgrade import Release, Said, beside
 
@@ -71,6 +73,18 @@ def test_a_wrong_flag_is_said_as_the_log_is(make_node):
         node.agentd.start()
     assert [e['msg'] for e in entries(node.agentd)] == [
         '--kubelet-rot: no such flag; nearest: --kubelet-root (see agentd --help)']
+
+
+@pytest.mark.parametrize('flag, why', [
+    ('--tls-kye=/k', '--tls-kye: no such flag; nearest: --tls-key'), ('--tls-ke=/k', '--tls-ke: no such flag; nearest: --tls-key'),
+    ('--look-m=1', '--look-m: no such flag; nearest: --listen'), ('--mesh', '--mesh needs a value: FILE'),
+    ('--help=1', '--help takes no value'), ('jsn', 'jsn: no such flag; nearest: --mesh'),
+])
+def test_the_injector_says_a_wrong_flag_as_the_log_is(flag, why):
+    program = BUILD / MODE / 'agentd-injector'
+    done = subprocess.run([program, '--log-json', flag], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert [json.loads(line)['msg'] for line in done.stderr.splitlines()] == [f'{why} (see agentd-injector --help)']
 
 
 def test_levels_reach_the_broker(make_node):

@@ -33,6 +33,14 @@ const char *pod_file_name(enum link_file kind)
 
 /* --- what must hold --- */
 
+static bool is_listened(const struct broker_pod *pod)
+{
+	for (int i = 0; i < LINK_LISTENER_END; i++)
+		if (pod->listeners[i].state != POD_LISTENER_IDLE)
+			return true;
+	return false;
+}
+
 int pod_broken_rule(const struct broker_pod *pod)
 {
 	const struct pod_redirection *r = &pod->redirection;
@@ -54,6 +62,8 @@ int pod_broken_rule(const struct broker_pod *pod)
 		return 4;
 	if (open != (r->id != 0) || (r->answer == POD_ANSWER_NOBODY && r->noted))
 		return 5;
+	if (!pod->claimed && (served || open || is_listened(pod) || r->noted || pod->mending.noted))
+		return 6;
 	return 0;
 }
 

@@ -1,8 +1,8 @@
-/* pod.h - one pod: all that the broker keeps of it in memory is here, in parts, and ends with it.
+/* pod.h - one pod that a worker added, in parts, which end with it.
  *
  *   part         states                             who takes the steps
  *   claimed      no, yes                            pods.c: POD_ADD; the worker is gone
- *   listeners    idle, served, renewed              listener.c
+ *   listeners    idle, served, renewed, lost        listener.c
  *   identity     cgroup: unknown, watched, emptied  identity.c
  *   dns          none, served, waits, refuses       netns/pod_sockets.c
  *   redirection  rules, inbound, answer             redirect/requests.c, live.c, by redirection.h
@@ -10,23 +10,26 @@
  *   mending      files written, lost                mend.c
  *   burden       what it holds, how long it waits   pods.c, by burden.h
  *
- * Each part checks its own steps.  These rules hold between them after each event, and each
- * excludes a race:
+ * Each part checks its own steps.  These rules hold between them after each event; all but the
+ * third exclude a race:
  *
  *   1. emptied => not live, no DNS socket served.  The pod's next sandbox has the same uid: what
  *      arrives there would go to the previous sandbox's Envoy, and its queries to a socket there.
  *   2. no rules => inbound unknown, nobody is owed an answer, no DNS socket but an earlier broker's
  *      that waits.  A notice that was on its way when redirection ended would write a row, or leave
  *      a mark, for the pod that is given the index next.
- *   3. inbound twice, unseen or refused <=> there is a reason.  The worker tells people by it.
+ *   3. inbound twice, unseen, deaf or refused <=> there is a reason: the worker shows it to people.
  *   4. rules are asked for <=> they are held.  A cgroup that comes back between question and answer
  *      would be written by the previous question's rules.
  *   5. a question is open <=> it has a number; nobody's has none, and no note.  A worker that died
  *      with a question open has a successor, whose numbers begin again.
+ *   6. not claimed => no socket is served, nobody is owed an answer, nothing is noted.  A worker
+ *      would be told of a pod that only its predecessor added.
  *
  * DNS sockets may be served a little longer than a pod is live: until its note is sent, for only
  * then the worker rests.  Rows in the maps and pins outlive the broker, so pods of which only they
- * tell have no struct here until they are added: redirect.h knows them by uid.
+ * tell have no struct here until they are added: redirect.h knows them by uid.  What the maps know
+ * of a pod is in redirect/table.h; files and keys of one that are on their way, in broker/requests.
  */
 #pragma once
 #include "broker/base/options.h"

@@ -195,9 +195,10 @@ struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, stru
 {
 	struct broker_pod *pod = pods_known(ps, uid);
 
-	if (!pod)
-		err_set(e, ENOENT, "this pod was not added");
-	return pod;
+	if (pod && pod->claimed)
+		return pod;
+	err_set(e, ENOENT, "this pod was not added");
+	return NULL;
 }
 
 int pods_add(struct pods *ps, const struct uuid *uid, bool gone, struct err *e)

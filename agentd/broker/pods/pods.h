@@ -37,6 +37,7 @@ void pods_next(struct pods *ps, struct link_packet *p, int *fd); /* not the call
 
 /* `gone`: the network namespace that an earlier broker knew is no more. */
 int pods_add(struct pods *ps, const struct uuid *uid, bool gone, struct err *e);
+/* That the worker which runs has added. */
 struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct err *e);
 struct broker_pod *pods_known(const struct pods *ps, const struct uuid *uid); /* or NULL */
 /* Has a client connected to one of its sockets, and nobody has accepted it?  Not known: no. */

@@ -70,7 +70,7 @@ static int explain_arrival(const struct redirect *r, const struct redirect_pod *
 
 	if (v != REDIRECT_TO_INBOUND || !state->rules)
 		return (int)v;
-	if (state->live)
+	if (state->steered == REDIRECT_STEERED_LIVE)
 		return redirect_listeners_known(r, p->index) ? (int)v : REDIRECT_DROP_NO_LISTENER;
 	if (state->rules->strict)
 		return REDIRECT_DROP_GATE;

@@ -35,7 +35,8 @@ static const struct redirect_pod_state *owner_of(
 
 static bool is_wanted(const struct redirect *r, const struct redirect_pod_state *p)
 {
-	return r->between && p->live && p->entry.flags & REDIRECT_ACCELERATE_NODE;
+	return r->between && p->steered == REDIRECT_STEERED_LIVE &&
+	       p->entry.flags & REDIRECT_ACCELERATE_NODE;
 }
 
 static void tell(const struct redirect *r, const struct redirect_address *a)

@@ -417,8 +417,9 @@ int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p,
 	failed |= renew(r, p, gate_pin, bpf_program__fd(bpf->progs.redirect_gate), e) < 0;
 	failed |= renew(r, p, names_pin, bpf_program__fd(bpf->progs.redirect_names), e) < 0;
 	live = renew(r, p, lookup_pin, lookup, lookup < 0 ? &ignored : e);
-	p->live = live == RENEWED || live < 0;
-	p->gone = live == GONE;
+	p->steered = live == RENEWED || live < 0 ? REDIRECT_STEERED_LIVE
+		     : live == GONE              ? REDIRECT_STEERED_GONE
+						 : REDIRECT_STEERED_NONE;
 	p->lookup = redirect_program_id(lookup);
 	return failed || live < 0 ? -1 : 0;
 }
@@ -466,7 +467,7 @@ int redirect_links_mend(
 		n[2] = redirect_mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
 	if (cgroup >= 0 && has_names(p))
 		n[4] = redirect_mend_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
-	if (netns >= 0 && p->live)
+	if (netns >= 0 && p->steered == REDIRECT_STEERED_LIVE)
 		n[3] = mend_lookup(r, p, netns, e);
 	for (int i = 0; i < 5; i++)
 		sum = n[i] < 0 || sum < 0 ? -1 : sum + n[i];

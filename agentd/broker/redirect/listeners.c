@@ -270,8 +270,7 @@ void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, i
 
 static void came(struct redirect_pod_state *p)
 {
-	p->heard = true;
-	p->deaf = false;
+	p->envoy = REDIRECT_ENVOY_HEARD;
 	p->pause_s = 0;
 	p->look_ms = 0; /* when it goes, another one is looked for at once */
 }
@@ -293,17 +292,17 @@ void redirect_listeners_news(
 	redirect_listeners_look(r, p, netns);
 	if (redirect_listeners_known(r, p->entry.index))
 		came(p);
-	else
-		p->deaf = p->heard;
+	else if (p->envoy == REDIRECT_ENVOY_HEARD)
+		p->envoy = REDIRECT_ENVOY_DEAF;
 }
 
 int redirect_listeners_check(struct redirect *r, const struct uuid *pod, struct err *e)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
 
-	if (p && p->deaf && redirect_listeners_known(r, p->entry.index))
+	if (p && p->envoy == REDIRECT_ENVOY_DEAF && redirect_listeners_known(r, p->entry.index))
 		came(p); /* what it told found no room */
-	if (!p || !p->deaf)
+	if (!p || p->envoy != REDIRECT_ENVOY_DEAF)
 		return 0;
 	return err_set(e, ECONNREFUSED,
 	    "its Envoy does not listen on port %u any more, so clients are refused: look at the "

@@ -27,7 +27,7 @@ static struct redirect *programs(const struct broker_pod *pod)
 static void turn(struct broker_pod *pod, enum pod_inbound to, const struct err *why)
 {
 	pod_redirection_inbound(&pod->redirection, to, why);
-	requests_changed(pod);
+	redirect_requests_changed(pod);
 }
 
 static void now_live(struct broker_pod *pod)
@@ -52,7 +52,7 @@ static void not_live(struct broker_pod *pod, const struct err *e)
 }
 
 /* Its network namespace is not known, or not any more. */
-void requests_leave(struct broker_pod *pod)
+void redirect_requests_leave(struct broker_pod *pod)
 {
 	netns_watch_close(&pod->redirection.view);
 	if (pod->redirection.inbound != POD_INBOUND_UNKNOWN)
@@ -65,13 +65,13 @@ static void look_for_homes(struct broker_pod *pod)
 	struct pod_redirection *r = &pod->redirection;
 
 	if (!pod_redirection_is_live(r) ||
-	    !((r->note ^ requests_note_of(pod)) & LINK_REDIRECT_BETWEEN))
+	    !((r->note ^ redirect_requests_note_of(pod)) & LINK_REDIRECT_BETWEEN))
 		return;
 	pod_redirection_note(r);
-	requests_changed(pod);
+	redirect_requests_changed(pod);
 }
 
-void requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
+void redirect_requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
 {
 	struct broker_pod *pod = ctx;
 	struct broker_audit *audit = &pod->redirection.by->audit;
@@ -88,7 +88,7 @@ void requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
 	look_for_homes(pod);
 }
 
-const struct redirect_rules *requests_rules(void *ctx)
+const struct redirect_rules *redirect_requests_rules(void *ctx)
 {
 	const struct broker_pod *pod = ctx;
 
@@ -98,7 +98,7 @@ const struct redirect_rules *requests_rules(void *ctx)
 /* A strict pod stays closed, so that somebody decides; another one is left as it was without us. */
 static void leave_alone(struct broker_pod *pod)
 {
-	const struct redirect_rules *rules = requests_rules(pod);
+	const struct redirect_rules *rules = redirect_requests_rules(pod);
 
 	if (!rules || rules->strict)
 		return;
@@ -136,7 +136,7 @@ static void turn_live(struct broker_pod *pod, enum pod_inbound to, const struct 
 	turn(pod, to, to == POD_INBOUND_LIVE ? NULL : why);
 }
 
-int requests_netns(const struct broker_pod *pod)
+int redirect_requests_netns(const struct broker_pod *pod)
 {
 	const struct pod_redirection *r = &pod->redirection;
 
@@ -146,7 +146,7 @@ int requests_netns(const struct broker_pod *pod)
 /* A pod that lives is not touched: whoever put them there knows what for, or will. */
 static void look_for_rivals(struct broker_pod *pod)
 {
-	const int netns = requests_netns(pod);
+	const int netns = redirect_requests_netns(pod);
 	struct err e = {.code = 0};
 	enum pod_inbound to;
 
@@ -165,7 +165,7 @@ static void look_for_rivals(struct broker_pod *pod)
 }
 
 /* Of the two, at once; what else may be wrong is looked at in its time. */
-void requests_on_news(void *ctx, const struct uuid *uid, enum redirect_news_kind kind)
+void redirect_requests_on_news(void *ctx, const struct uuid *uid, enum redirect_news_kind kind)
 {
 	struct redirect_requests *t = ctx;
 	struct broker_pod *pod = pods_known(t->rig.pods, uid);
@@ -174,7 +174,7 @@ void requests_on_news(void *ctx, const struct uuid *uid, enum redirect_news_kind
 
 	if (!r)
 		return;
-	redirect_listeners_news(t->redirect, uid, requests_netns(pod), kind);
+	redirect_listeners_news(t->redirect, uid, redirect_requests_netns(pod), kind);
 	if (!pod_redirection_is_live(r))
 		return;
 	if (redirect_listeners_check(t->redirect, uid, &e))
@@ -193,10 +193,10 @@ static int look(struct broker_pod *pod, int netns, struct netns_watch_seen *seen
 	return netns_watch_open(view, netns, seen, e);
 }
 
-unsigned requests_note_of(const struct broker_pod *pod)
+unsigned redirect_requests_note_of(const struct broker_pod *pod)
 {
 	const struct pod_redirection *r = &pod->redirection;
-	const bool left = !requests_rules((void *)pod) || r->inbound_why.code == ENONET;
+	const bool left = !redirect_requests_rules((void *)pod) || r->inbound_why.code == ENONET;
 	const bool steered =
 	    r->inbound == POD_INBOUND_UNKNOWN && redirect_is_steered(programs(pod), &pod->uid);
 	const bool between = redirect_homes_has(programs(pod), &pod->uid);
@@ -217,7 +217,7 @@ static void refuse_host(struct broker_pod *pod)
 	not_live(pod, &e);
 }
 
-void requests_live(struct broker_pod *pod, int netns)
+void redirect_requests_live_in(struct broker_pod *pod, int netns)
 {
 	struct netns_watch_seen seen;
 	struct err e;
@@ -228,12 +228,12 @@ void requests_live(struct broker_pod *pod, int netns)
 	}
 	if (!netns_watch_is_of(&pod->redirection.view, netns))
 		pod_redirection_moved(&pod->redirection);
-	if (!requests_rules(pod))
+	if (!redirect_requests_rules(pod))
 		return; /* left to others */
 	if (check_rivals(pod, netns, &e) || look(pod, netns, &seen, &e))
 		not_live(pod, &e);
 	else
-		requests_on_seen(pod, &seen);
+		redirect_requests_on_seen(pod, &seen);
 }
 
 /* Whatever kept it from being live may be over, and its Envoy has no reason to come again. */
@@ -245,13 +245,13 @@ static void try_again(struct broker_pod *pod)
 	if (r->rules != POD_RULES_WRITTEN)
 		return;
 	if (redirect_waits(programs(pod), &pod->uid))
-		requests_write_again(pod);
+		redirect_requests_write_again(pod);
 	else if (r->inbound == POD_INBOUND_REFUSED && netns >= 0)
-		requests_live(pod, netns);
+		redirect_requests_live_in(pod, netns);
 }
 
 /* Two lists of a kernel for each pod: not each time that something happens to a pin. */
-void requests_look_again(struct redirect_requests *t)
+void redirect_requests_look_again(struct redirect_requests *t)
 {
 	struct timespec now;
 	struct broker_pod *pod = NULL;
@@ -272,9 +272,9 @@ void redirect_requests_live(struct broker_pod *pod)
 	if (pod->redirection.rules != POD_RULES_WRITTEN)
 		return;
 	if (redirect_waits(programs(pod), &pod->uid))
-		requests_write_again(pod); /* and live with that */
+		redirect_requests_write_again(pod); /* and live with that */
 	else
-		requests_live(pod, pod->identity.netns_fd);
+		redirect_requests_live_in(pod, pod->identity.netns_fd);
 }
 
 void redirect_requests_of_host(struct broker_pod *pod)
@@ -285,11 +285,11 @@ void redirect_requests_of_host(struct broker_pod *pod)
 		refuse_host(pod);
 }
 
-void requests_on_emptied(struct broker_pod *pod)
+void redirect_requests_on_emptied(struct broker_pod *pod)
 {
 	struct broker_audit *audit = &pod->redirection.by->audit;
 
-	requests_leave(pod);
+	redirect_requests_leave(pod);
 	broker_audit_own_begins(audit);
 	redirect_close(programs(pod), &pod->uid);
 	broker_audit_own_ends(audit);

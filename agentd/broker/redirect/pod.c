@@ -37,14 +37,14 @@ bool redirect_gone(const struct redirect *r, const struct uuid *pod)
 {
 	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
 
-	return p && p->gone;
+	return p && p->steered == REDIRECT_STEERED_GONE;
 }
 
 bool redirect_is_steered(const struct redirect *r, const struct uuid *pod)
 {
 	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
 
-	return p && p->live && !p->gone;
+	return p && p->steered == REDIRECT_STEERED_LIVE;
 }
 
 bool redirect_waits(const struct redirect *r, const struct uuid *pod)
@@ -167,13 +167,20 @@ static void take_rules(struct redirect_pod_state *p, const struct redirect_rules
 	}
 }
 
+static void leave(struct redirect_pod_state *p)
+{
+	if (p->steered == REDIRECT_STEERED_LIVE)
+		p->steered = REDIRECT_STEERED_NONE;
+	p->envoy = REDIRECT_ENVOY_UNHEARD;
+}
+
 /* A pod that comes back has a new cgroup under the same uid; its sandbox is new too. */
 static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t cgroup)
 {
 	if (p->cgroup && p->cgroup != cgroup) {
 		redirect_pod_take_out(r, p);
 		redirect_unlink_lookup(r, p);
-		p->live = p->heard = p->deaf = false;
+		leave(p);
 		p->entry.home = 0;
 		p->since_s = 0;
 	}
@@ -351,14 +358,14 @@ static int make_live(struct redirect *r, struct redirect_pod_state *p, int netns
 
 	take_seen(p, seen);
 	redirect_listeners_look(r, p, netns);
-	p->heard |= redirect_listeners_known(r, p->entry.index);
+	if (p->envoy == REDIRECT_ENVOY_UNHEARD && redirect_listeners_known(r, p->entry.index))
+		p->envoy = REDIRECT_ENVOY_HEARD;
 	if (redirect_rows_put(r, p, e) || redirect_pod_put(r, p, e) ||
 	    redirect_link_lookup(r, p, netns, e))
 		return -1;
 	if (again)
 		redirect_rows_sweep(r, p);
-	p->live = true;
-	p->gone = false;
+	p->steered = REDIRECT_STEERED_LIVE;
 	redirect_supersede_pod(r, p);
 	return 0;
 }
@@ -386,7 +393,7 @@ void redirect_close(struct redirect *r, const struct uuid *pod)
 
 	if (!p || !p->rules)
 		return;
-	p->live = p->heard = p->deaf = false;
+	leave(p);
 	p->entry.home = 0;
 	now_late(p, false); /* the next one begins under the rules */
 	redirect_unlink_lookup(r, p);
@@ -477,8 +484,9 @@ static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod
 	p->entry = *entry;
 	p->cgroup = cgroup;
 	p->adopted = true;
-	p->heard = redirect_listeners_known(r, entry->index);
-	p->late = !p->heard; /* it may have died before it looked */
+	if (redirect_listeners_known(r, entry->index))
+		p->envoy = REDIRECT_ENVOY_HEARD;
+	p->late = p->envoy != REDIRECT_ENVOY_HEARD; /* it may have died before it looked */
 	if (!redirect_links_renew(r, p, &e) && !redirect_accelerate_renew(r, p, &e))
 		return;
 	uuid_format(&p->uid, uid);

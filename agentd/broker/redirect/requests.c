@@ -28,7 +28,7 @@
 
 LOG_SCOPE("broker");
 
-void requests_changed(struct broker_pod *pod)
+void redirect_requests_changed(struct broker_pod *pod)
 {
 	const struct redirect_requests_rig *rig = &pod->redirection.by->rig;
 
@@ -45,7 +45,7 @@ static int cgroup_of(void *ctx, const struct uuid *uid)
 
 	return pod && pod->redirection.rules != POD_RULES_NONE
 		   ? cgroup_await_open(&pod->redirection.await)
-		   : requests_shut_cgroup(t, uid);
+		   : redirect_shut_pods_cgroup(t, uid);
 }
 
 static int on_netns_asked(void *ctx, const struct uuid *uid)
@@ -53,7 +53,7 @@ static int on_netns_asked(void *ctx, const struct uuid *uid)
 	const struct redirect_requests *t = ctx;
 	const struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
-	return pod ? requests_netns(pod) : -1;
+	return pod ? redirect_requests_netns(pod) : -1;
 }
 
 static void on_directory(void *ctx, const char *path)
@@ -68,7 +68,7 @@ static struct redirect_targets targets(struct redirect_requests *t)
 	return (struct redirect_targets){cgroup_of, on_netns_asked, on_directory, t};
 }
 
-void requests_hear(struct redirect_requests *t, const struct uuid *uid)
+void redirect_requests_hear(struct redirect_requests *t, const struct uuid *uid)
 {
 	const struct redirect_targets at = targets(t);
 
@@ -81,8 +81,8 @@ static bool on_audit(void *ctx)
 	const struct redirect_targets at = targets(t);
 	struct redirect_audited was = redirect_audit(t->redirect, &at);
 
-	requests_look_again(t);
-	requests_shuts_look(t);
+	redirect_requests_look_again(t);
+	redirect_shut_pods_look(t);
 	t->repaired += was.repaired;
 	if (was.repaired) {
 		t->repaired_noted = true;
@@ -121,11 +121,11 @@ static int start(struct redirect_requests *t, struct err *e)
 	if (!t->redirect)
 		return -1;
 	t->traces = redirect_traces_new(t->rig.epoll, t->redirect);
-	t->news = redirect_news_new(t->rig.epoll, t->redirect, requests_on_news, t, e);
+	t->news = redirect_news_new(t->rig.epoll, t->redirect, redirect_requests_on_news, t, e);
 	if (!t->news)
 		return -1;
 	t->audit = (struct broker_audit){.epoll = t->rig.epoll, .due = on_audit, .ctx = t};
-	return broker_audit_open(&t->audit, e) ? -1 : requests_shuts_open(t, e);
+	return broker_audit_open(&t->audit, e) ? -1 : redirect_shut_pods_open(t, e);
 }
 
 /* Pods that ask for it are refused one by one; the others are served. */
@@ -171,7 +171,7 @@ void redirect_requests_free(struct redirect_requests **tp)
 
 	if (!t)
 		return;
-	requests_shuts_close(t);
+	redirect_shut_pods_close(t);
 	cgroup_awaits_close(&t->awaits);
 	broker_audit_close(&t->audit);
 	redirect_traces_free(&t->traces);
@@ -198,7 +198,7 @@ static int set(struct broker_pod *pod, struct redirect_where at, const struct re
 
 	broker_audit_own_begins(&t->audit);
 	rc = redirect_set(t->redirect, &pod->uid, at, rules, e);
-	requests_hear(t, &pod->uid);
+	redirect_requests_hear(t, &pod->uid);
 	broker_audit_own_ends(&t->audit);
 	return rc;
 }
@@ -222,9 +222,9 @@ static int write_rules(struct broker_pod *pod, int dir, struct err *e)
 	r->noted |= r->answer != POD_ANSWER_NOBODY && redirect_is_steered(t->redirect, &pod->uid);
 	redirect_traces_apply(t->traces, &pod->uid);
 	if (netns >= 0)
-		requests_live(pod, netns);
+		redirect_requests_live_in(pod, netns);
 	else
-		requests_leave(pod);
+		redirect_requests_leave(pod);
 	return 0;
 }
 
@@ -269,14 +269,14 @@ static void on_cgroup(void *ctx, int received)
 		if (!before.code || strcmp(before.msg, r->why.msg) != 0)
 			log_error(pod->name, "traffic is not redirected: %s", r->why.msg);
 		if (r->asked && r->asked->strict)
-			requests_shut_at(r->by, &pod->uid, dir);
+			redirect_shut_pods_add_at(r->by, &pod->uid, dir);
 	}
 	if (pod_redirection_answer(r))
-		requests_changed(pod);
+		redirect_requests_changed(pod);
 	pod_check(pod);
 }
 
-void requests_write_again(struct broker_pod *pod)
+void redirect_requests_write_again(struct broker_pod *pod)
 {
 	int dir = cgroup_await_open(&pod->redirection.await);
 
@@ -320,11 +320,11 @@ static void begin(struct redirect_requests *t, struct broker_pod *pod)
 	if (r->by)
 		return;
 	r->by = t;
-	r->emptied = requests_on_emptied;
+	r->emptied = redirect_requests_on_emptied;
 	r->view = (struct netns_watch){.epoll = t->rig.epoll,
 	    .home = t->rig.home,
-	    .rules = requests_rules,
-	    .changed = requests_on_seen,
+	    .rules = redirect_requests_rules,
+	    .changed = redirect_requests_on_seen,
 	    .ctx = pod};
 }
 
@@ -352,7 +352,7 @@ static struct redirect_rules *read_rules(
 	if (!check(t, pod, rules, e))
 		return take(rules);
 	if (rules->strict)
-		requests_shut(t, pod);
+		redirect_shut_pods_add(t, pod);
 	return NULL;
 }
 
@@ -372,7 +372,7 @@ int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
 	cgroup_await_end(&r->await);
 	pod_redirection_ask(r, rules, q->id);
 	if (!await_cgroup(pod, e)) {
-		requests_shut_end(t, &pod->uid);
+		redirect_shut_pods_end(t, &pod->uid);
 		return 0;
 	}
 	pod_sockets_end(&pod->dns);
@@ -385,7 +385,7 @@ int redirect_requests_shut(struct redirect_requests *t, const struct uuid *uid, 
 	if (!t->redirect)
 		return refuse(t, e);
 	if (pod_source_is_manifest(t->rig.options, uid)) /* a kubelet's does not start */
-		requests_shut(t, uid);
+		redirect_shut_pods_add(t, uid);
 	return 0;
 }
 
@@ -398,7 +398,7 @@ static void hand_over(struct redirect_requests *t, const struct uuid *goes)
 	DL_FOREACH (pods_first(t->rig.pods), pod) {
 		const struct pod_redirection *r = &pod->redirection;
 		if (r->rules == POD_RULES_ASKED && r->why.code == EEXIST)
-			requests_write_again(pod);
+			redirect_requests_write_again(pod);
 	}
 }
 
@@ -406,7 +406,7 @@ void redirect_requests_remove(struct redirect_requests *t, const struct uuid *ui
 {
 	struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
-	requests_shut_end(t, uid);
+	redirect_shut_pods_end(t, uid);
 	if (t->redirect && redirect_index(t->redirect, uid))
 		hand_over(t, uid);
 	if (pod) {
@@ -528,7 +528,7 @@ static int find_place(const struct redirect_requests *t, const struct broker_pod
 		return err_set(e, ENOENT, "this pod's DNS is not redirected");
 	if (check(t, &pod->uid, rules, e)) /* they may be of a broker that allowed more */
 		return -1;
-	*at = (struct pod_sockets_place){&pod->uid, requests_netns(pod), rules->dns_port};
+	*at = (struct pod_sockets_place){&pod->uid, redirect_requests_netns(pod), rules->dns_port};
 	if (at->netns < 0)
 		return err_set(e, ENOTCONN, "the pod's network namespace is not known");
 	return 0;
@@ -610,7 +610,7 @@ static bool next_note(struct redirect_requests *t, struct link_packet *out)
 	*out = (struct link_packet){.what = LINK_REDIRECT_NOTE,
 	    .code = r->inbound_why.code,
 	    .uid = pod->uid,
-	    .arg = requests_note_of(pod)};
+	    .arg = redirect_requests_note_of(pod)};
 	r->note = (unsigned)out->arg;
 	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->inbound_why.msg : "");
 	r->noted = false;

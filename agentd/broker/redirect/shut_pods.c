@@ -25,16 +25,16 @@
 
 LOG_SCOPE("broker");
 
-struct requests_shut {
+struct redirect_shut_pod {
 	struct redirect_requests *by;
 	struct uuid uid;
 	struct cgroup_await await;
-	struct requests_shut *prev, *next;
+	struct redirect_shut_pod *prev, *next;
 };
 
-static struct requests_shut *find(const struct redirect_requests *t, const struct uuid *uid)
+static struct redirect_shut_pod *find(const struct redirect_requests *t, const struct uuid *uid)
 {
-	struct requests_shut *s;
+	struct redirect_shut_pod *s;
 
 	DL_FOREACH (t->shuts.list, s)
 		if (uuid_equal(&s->uid, uid))
@@ -51,7 +51,7 @@ static bool is_asked_for(const struct redirect_requests *t, const struct uuid *u
 
 /* --- shut --- */
 
-void requests_shut_at(struct redirect_requests *t, const struct uuid *uid, int cgroup)
+void redirect_shut_pods_add_at(struct redirect_requests *t, const struct uuid *uid, int cgroup)
 {
 	struct redirect_ceiling c;
 	char name[UUID_TEXT_SIZE];
@@ -63,7 +63,7 @@ void requests_shut_at(struct redirect_requests *t, const struct uuid *uid, int c
 	uuid_format(uid, name);
 	broker_audit_own_begins(&t->audit);
 	rc = redirect_shut(t->redirect, (struct redirect_shut_at){uid, cgroup}, &c, &e);
-	requests_hear(t, uid);
+	redirect_requests_hear(t, uid);
 	broker_audit_own_ends(&t->audit);
 	if (rc)
 		log_error(name, "the strict pod cannot be shut: %s", e.msg);
@@ -73,16 +73,16 @@ void requests_shut_at(struct redirect_requests *t, const struct uuid *uid, int c
 
 static void on_cgroup(void *ctx, int received)
 {
-	struct requests_shut *s = ctx;
+	struct redirect_shut_pod *s = ctx;
 	auto_close int dir = received;
 
 	if (!is_asked_for(s->by, &s->uid))
-		requests_shut_at(s->by, &s->uid, dir);
+		redirect_shut_pods_add_at(s->by, &s->uid, dir);
 }
 
-static struct requests_shut *add(struct redirect_requests *t, const struct uuid *uid)
+static struct redirect_shut_pod *add(struct redirect_requests *t, const struct uuid *uid)
 {
-	struct requests_shut *s = mem_zalloc(sizeof(*s));
+	struct redirect_shut_pod *s = mem_zalloc(sizeof(*s));
 
 	s->by = t;
 	s->uid = *uid;
@@ -91,7 +91,7 @@ static struct requests_shut *add(struct redirect_requests *t, const struct uuid 
 	return s;
 }
 
-static void await(struct requests_shut *s, bool running)
+static void await(struct redirect_shut_pod *s, bool running)
 {
 	const struct broker_options *o = s->by->rig.options;
 	char name[UUID_TEXT_SIZE], paths[KUBEPODS_SIZE];
@@ -104,10 +104,10 @@ static void await(struct requests_shut *s, bool running)
 	}
 	auto_close int dir = cgroup_await_start(&s->await, paths, &e);
 	if (dir >= 0 && (running || !pod_cgroup_is_populated(dir)))
-		requests_shut_at(s->by, &s->uid, dir);
+		redirect_shut_pods_add_at(s->by, &s->uid, dir);
 }
 
-static void forget(struct redirect_requests *t, struct requests_shut *s)
+static void forget(struct redirect_requests *t, struct redirect_shut_pod *s)
 {
 	cgroup_await_end(&s->await);
 	DL_DELETE(t->shuts.list, s);
@@ -117,30 +117,30 @@ static void forget(struct redirect_requests *t, struct requests_shut *s)
 /* Root may have named another cgroup. */
 static void again(struct redirect_requests *t, const struct uuid *uid, bool running)
 {
-	struct requests_shut *s = find(t, uid);
+	struct redirect_shut_pod *s = find(t, uid);
 
 	if (s)
 		forget(t, s);
 	await(add(t, uid), running);
 }
 
-void requests_shut(struct redirect_requests *t, const struct uuid *uid)
+void redirect_shut_pods_add(struct redirect_requests *t, const struct uuid *uid)
 {
 	if (!is_asked_for(t, uid))
 		again(t, uid, true);
 }
 
-void requests_shut_end(struct redirect_requests *t, const struct uuid *uid)
+void redirect_shut_pods_end(struct redirect_requests *t, const struct uuid *uid)
 {
-	struct requests_shut *s = find(t, uid);
+	struct redirect_shut_pod *s = find(t, uid);
 
 	if (s)
 		forget(t, s);
 }
 
-int requests_shut_cgroup(const struct redirect_requests *t, const struct uuid *uid)
+int redirect_shut_pods_cgroup(const struct redirect_requests *t, const struct uuid *uid)
 {
-	const struct requests_shut *s = find(t, uid);
+	const struct redirect_shut_pod *s = find(t, uid);
 
 	return s && redirect_is_shut(t->redirect, uid) ? cgroup_await_open(&s->await) : -1;
 }
@@ -201,9 +201,9 @@ static int watch(struct redirect_requests *t, struct err *e)
 	return 0;
 }
 
-void requests_shuts_look(struct redirect_requests *t)
+void redirect_shut_pods_look(struct redirect_requests *t)
 {
-	struct requests_shuts *all = &t->shuts;
+	struct redirect_shut_pods *all = &t->shuts;
 
 	if (!all->manifests.ready || all->followed)
 		return;
@@ -213,19 +213,19 @@ void requests_shuts_look(struct redirect_requests *t)
 	redirect_shut_each(t->rig.options, &t->ceiling, on_due, t);
 }
 
-int requests_shuts_open(struct redirect_requests *t, struct err *e)
+int redirect_shut_pods_open(struct redirect_requests *t, struct err *e)
 {
 	if (!t->rig.options->manifests)
 		return 0;
 	if (watch(t, e))
 		return -1;
-	requests_shuts_look(t);
+	redirect_shut_pods_look(t);
 	return 0;
 }
 
-void requests_shuts_close(struct redirect_requests *t)
+void redirect_shut_pods_close(struct redirect_requests *t)
 {
-	struct requests_shut *s, *tmp;
+	struct redirect_shut_pod *s, *tmp;
 
 	DL_FOREACH_SAFE (t->shuts.list, s, tmp)
 		forget(t, s);

@@ -141,7 +141,7 @@ static void end_decisions(const char *layout, const struct redirect_pod_state *p
 	delete_entry(layout, p->cgroup);
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		take_down(layout, p, names[i]);
-	if (p->live)
+	if (p->steered == REDIRECT_STEERED_LIVE)
 		take_down(layout, p, "/redirect_lookup");
 }
 
@@ -151,7 +151,7 @@ static void end_answers(const char *layout, const struct redirect_pod_state *p)
 
 	take_down(layout, p, "/redirect_getsockopt");
 	path_of(layout, &p->uid, "", path);
-	if (p->live ? !redirect_pins_take_down(path) : !rmdir(path))
+	if (p->steered == REDIRECT_STEERED_LIVE ? !redirect_pins_take_down(path) : !rmdir(path))
 		take_down_empty(layout);
 }
 

@@ -27,6 +27,31 @@ struct redirect_written {
 	uint32_t n, room;
 };
 
+/* Do arrivals go to its Envoy?
+ *
+ *   NONE, GONE -> LIVE: the program is attached in its network namespace
+ *   LIVE -> NONE: another cgroup, or its inbound traffic is closed
+ *   any, of an earlier broker's, at the start: as its attachment is found
+ *
+ * A namespace that is gone stays so until the pod is seen in another one. */
+enum redirect_steered {
+	REDIRECT_STEERED_NONE, /* not, or not any more */
+	REDIRECT_STEERED_LIVE,
+	REDIRECT_STEERED_GONE, /* the namespace in which an earlier broker attached is no more */
+};
+
+/* Does its Envoy listen?
+ *
+ *   UNHEARD -> HEARD <-> DEAF
+ *   any -> UNHEARD: another cgroup, or its inbound traffic is closed
+ *
+ * Not UNHEARD -> DEAF: one that never listened is awaited, and no reason to say that it went. */
+enum redirect_envoy {
+	REDIRECT_ENVOY_UNHEARD,
+	REDIRECT_ENVOY_HEARD, /* it listened */
+	REDIRECT_ENVOY_DEAF,  /* it did, and does not any more: clients are refused */
+};
+
 struct redirect_pod_state {
 	struct redirect_pod entry; /* as in the maps */
 	struct uuid uid;
@@ -38,18 +63,17 @@ struct redirect_pod_state {
 	struct redirect_seen *seen; /* NULL: not by this broker: what an earlier one saw stays */
 	struct redirect_written written;
 	uint32_t lookup; /* id of its own sk_lookup program */
-	bool adopted, live;
+	bool adopted;
+	enum redirect_steered steered;
+	enum redirect_envoy envoy;
 	bool accelerated;              /* its new connections, and it asked for it */
 	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
 	bool leaves;      /* another pod may have its cgroup: nothing names this one any more */
-	bool gone;        /* its network namespace, since an earlier broker attached there */
 	bool late;        /* its Envoy may have listened before the rules, and is not known */
 	uint32_t pause_s; /* between two looks for it */
 	int64_t look_ms;  /* when the next one is due; 0: now */
-	bool heard,
-	    deaf; /* its Envoy listened since it is live; and does not, so clients are refused */
-	int64_t since_s;       /* nobody saw a dial of it: unseen.c; 0: not looked yet */
-	int64_t waits_ms;      /* since then it is another layout's, until its Envoy is seen */
+	int64_t since_s;  /* nobody saw a dial of it: unseen.c; 0: not looked yet */
+	int64_t waits_ms; /* since then it is another layout's, until its Envoy is seen */
 	int64_t superseded_ms; /* since then something of another layout answers; 0: nothing */
 	struct redirect_pod_state *prev, *next;
 };

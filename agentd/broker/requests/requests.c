@@ -33,7 +33,6 @@ struct request {
 	struct link_packet *reply;
 	int reply_fd; /* the broker's */
 	int given_fd; /* the same, but ours no longer */
-	bool begun;   /* the answer comes when it is done */
 	struct err *why;
 };
 
@@ -251,7 +250,6 @@ static int do_log(struct broker *b, struct request *q)
 
 static int do_identity_put(struct broker *b, struct request *q)
 {
-	q->begun = true;
 	return requests_identity_put(b->identities, q->r, q->fd, q->why);
 }
 
@@ -332,6 +330,14 @@ static int act(struct broker *b, const struct broker_request *in, struct request
 	return acts[in->r.op](b, q);
 }
 
+/* With a yes; else its end answers, or nothing does. */
+static bool is_answered_here(unsigned op)
+{
+	const enum link_answer how = ops_row(op)->answer;
+
+	return how != LINK_DEFERRED && how != LINK_LISTED && how != LINK_SILENT;
+}
+
 void requests_answer(struct broker *b, const struct broker_request *in)
 {
 	struct link_packet reply = {.id = in->r.id, .what = LINK_REPLY};
@@ -346,13 +352,12 @@ void requests_answer(struct broker *b, const struct broker_request *in)
 	if (act(b, in, &q)) {
 		reply = (struct link_packet){.id = in->r.id,
 		    .what = LINK_REPLY,
-		    .arg = in->r.op == LINK_REDIRECT_SET ? reply.arg : 0,
+		    .arg = reply.arg,
 		    .code = why.code ? why.code : EIO};
 		snprintf(reply.why, sizeof(reply.why), "%s", why.msg);
 		q.reply_fd = -1;
-	} else if (q.begun || ops_row(in->r.op)->answer == LINK_LISTED ||
-		   ops_row(in->r.op)->answer == LINK_SILENT) {
-		return; /* its end answers, or nothing does */
+	} else if (!is_answered_here(in->r.op)) {
+		return;
 	}
 	broker_reply(b, &reply, q.given_fd >= 0 ? q.given_fd : q.reply_fd);
 	mem_closep(&q.given_fd);

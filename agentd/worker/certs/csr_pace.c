@@ -5,9 +5,11 @@
  * turns.
  */
 #include "csr_pace.h"
+#include "common/log.h"
 #include "common/mem.h"
-#include <assert.h>
 #include <utlist.h>
+
+LOG_SCOPE("cert");
 
 enum { BURST_SECONDS = 2 };
 
@@ -34,7 +36,7 @@ void csr_pace_free(struct csr_pace **pace)
 
 	if (!p)
 		return;
-	assert(!p->lines[false] && !p->lines[true]);
+	log_bug_if(p->lines[false] || p->lines[true]);
 	loop_timer_stop(&p->soon);
 	loop_timer_stop(&p->refill);
 	free(p);
@@ -73,7 +75,7 @@ static void on_refill(void *ctx)
 
 void csr_pace_take(struct csr_pace *p, struct csr_pace_turn *t, bool urgent, loop_cb go, void *ctx)
 {
-	assert(!t->pace);
+	log_bug_if(t->pace);
 	*t = (struct csr_pace_turn){.pace = p, .urgent = urgent, .go = go, .ctx = ctx};
 	DL_APPEND(p->lines[urgent], t);
 	if (p->left > 0)

@@ -20,7 +20,6 @@
 #include "common/secret.h"
 #include "istiod.h"
 #include "worker/base/loop.h"
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <uthash.h>
@@ -89,7 +88,7 @@ struct pool {
 
 static void connection_free(struct connection *c)
 {
-	assert(!c->leases);
+	log_bug_if(c->leases);
 	loop_timer_stop(&c->move);
 	loop_timer_stop(&c->again);
 	rpc_close(&c->probe, RPC_CANCELLED, "");
@@ -418,7 +417,7 @@ void pool_lease(struct pool *p, struct istiod_lease **slot, const struct rpc_cha
 	DL_FOREACH (p->all, c)
 		if (c->channel == channel)
 			break;
-	assert(c && !*slot);
+	log_bug_if(!c || *slot);
 	*l = (struct istiod_lease){
 	    .connection = c, .slot = slot, .generation = c->generation, .move = move, .ctx = ctx};
 	DL_APPEND(c->leases, l);
@@ -493,7 +492,7 @@ struct pool *pool_new(
 {
 	struct pool *p = mem_zalloc(sizeof(*p));
 
-	assert(o->connections >= 1 && o->connections <= CONNECTIONS_MAX);
+	log_bug_if(o->connections < 1 || o->connections > CONNECTIONS_MAX);
 	p->loop = l;
 	p->rpc = r;
 	p->options = o;

@@ -10,12 +10,14 @@
  * waiting turn and its bucket is full.
  */
 #include "turnstile.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "worker/base/loop.h"
-#include <assert.h>
 #include <stdlib.h>
 #include <uthash.h>
 #include <utlist.h>
+
+LOG_SCOPE("istiod");
 
 /* HASTY: so often told to wait without three quiet seconds between. */
 enum { HASTY = 10 };
@@ -233,7 +235,7 @@ void turnstile_free(struct turnstile **turnstile)
 
 	if (!t)
 		return;
-	assert(!t->ring);
+	log_bug_if(t->ring);
 	loop_timer_stop(&t->refill);
 	loop_timer_stop(&t->grant);
 	p = t->pods;

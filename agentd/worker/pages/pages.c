@@ -20,6 +20,7 @@ static const struct row {
 	const char *path;
 	json_t *(*whole)(const struct pages_of *of);
 	const char *services; /* pod_service.page */
+	bool by_label;        /* its pods have always been named by their label alone */
 } rows[] = {
     /* the node */
     {"/status", .whole = pages_status},
@@ -28,7 +29,7 @@ static const struct row {
     {"/certs", .whole = pages_certs},
     /* every pod */
     {"/pods", .whole = pages_pods},
-    {"/xds", .services = "xds"},
+    {"/xds", .services = "xds", .by_label = true},
     {"/redirect", .whole = pages_redirected},
     {"/dns", .services = "dns"},
 };
@@ -51,9 +52,9 @@ static void serve(void *ctx, struct http_request *req)
 	const struct pages_of *of = &p->pages->of;
 	const struct row *row = p->row;
 
-	admin_reply_json(req, row->whole
-				  ? row->whole(of)
-				  : pages_services(of, row->services, http_query(req, "name")));
+	admin_reply_json(req,
+	    row->whole ? row->whole(of)
+		       : pages_services(of, row->services, row->by_label, http_query(req, "name")));
 }
 
 static void on_before_metrics(void *ctx)

@@ -2,6 +2,7 @@
 #pragma once
 #include "pages.h"
 #include <jansson.h>
+#include <stdbool.h>
 
 /* node.c */
 json_t *pages_status(const struct pages_of *of);
@@ -10,7 +11,8 @@ json_t *pages_certs(const struct pages_of *of);
 
 /* pods.c: all pods in full; or of all pods the services that are shown on `page` (pod_service). */
 json_t *pages_pods(const struct pages_of *of);
-json_t *pages_services(const struct pages_of *of, const char *page, const char *name);
+json_t *pages_services(
+    const struct pages_of *of, const char *page, bool by_label, const char *name);
 json_t *pages_redirected(const struct pages_of *of); /* the services, and the node's lanes */
 json_t *pages_identities(const struct pages_of *of); /* of pods by certificate */
 

@@ -6,7 +6,6 @@
 #include "worker/pod/shared.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
-#include <string.h>
 
 static json_t *uid_of(const struct pod *p)
 {
@@ -41,14 +40,14 @@ json_t *pages_pods(const struct pages_of *of)
 	    kubelet_dump_waiting(of->kubelet));
 }
 
-static json_t *show_pod(const struct pod *p, const char *page, const char *name)
+static json_t *show_pod(const struct pod *p, const char *page, bool by_label, const char *name)
 {
 	json_t *o = json_object();
 
 	if (p->services)
 		pod_services_show(p->services, page, o, name);
 	json_object_set_new(o, "pod", json_string(p->label));
-	if (!strcmp(page, "xds")) /* has always named its pods by their label alone */
+	if (by_label)
 		return o;
 	json_object_set_new(o, "uid", uid_of(p));
 	if (!p->services)
@@ -72,18 +71,18 @@ json_t *pages_identities(const struct pages_of *of)
 	return all;
 }
 
-json_t *pages_services(const struct pages_of *of, const char *page, const char *name)
+json_t *pages_services(const struct pages_of *of, const char *page, bool by_label, const char *name)
 {
 	json_t *all = json_array();
 
 	for (struct pod *p = pod_first(of->pods); p; p = p->next)
-		json_array_append_new(all, show_pod(p, page, name));
+		json_array_append_new(all, show_pod(p, page, by_label, name));
 	return json_pack("{s:o}", page, all);
 }
 
 json_t *pages_redirected(const struct pages_of *of)
 {
-	json_t *o = pages_services(of, "redirect", NULL);
+	json_t *o = pages_services(of, "redirect", false, NULL);
 	json_t *lanes = pod_redirects_show(of->shared->redirect);
 
 	if (lanes)

@@ -304,11 +304,17 @@ static unsigned count_stale(void *s)
 	return d->stale;
 }
 
+static void forget(const struct agent_shared *a, const struct pod *gone)
+{
+	dns_keep_forget(a->names, &gone->uid);
+}
+
 const struct pod_service pod_dns_service = {
     .name = "dns",
     .size = sizeof(struct pod_dns),
     .start = start,
     .stop = stop,
+    .forget = forget,
     .directory = on_directory,
     .netns = on_netns,
     .dump = dump,

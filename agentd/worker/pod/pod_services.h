@@ -58,15 +58,15 @@ struct pod_context {
 	const char *roots; /* cert.c: the trusted roots; NULL: the certificate's own */
 };
 
-/* A row; members that a service does not need are NULL.  `s` is its own struct, which
- * pod_services.c makes, zeroed, and frees.  The struct begins with `struct pod_context *context`.
- */
+/* A row; what a service does not need is NULL.  `s` is its own struct, zeroed at first, which
+ * pod_services.c makes and frees.  It begins with `struct pod_context *context`. */
 struct pod_service {
 	const char *name;
 	size_t size;                          /* of the struct */
 	int (*start)(void *s, struct err *e); /* -1: failed, and nothing is left to stop */
 	void (*stop)(void *s);
 	void (*stop_accepting)(void *s);
+	void (*forget)(const struct agent_shared *a, const struct pod *gone); /* for good */
 
 	/* Events, and which row tells them. */
 	void (*directory)(void *s);            /* directory: it is there */

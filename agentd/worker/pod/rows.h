@@ -2,6 +2,9 @@
  *
  * A new service is a file that defines its row, `pod_NAME_service`, and a line here, below
  * everything that it uses.
+ *
+ * In no row: what is read of a pod before it has services, and that a refused one is shut
+ * (agent.c); what the node shows of all redirected pods together (pages/).
  */
 #pragma once
 #include "pod_services.h"

@@ -12,6 +12,7 @@ static const struct err why = {.code = EPERM, .msg = "refused"};
 static void begin(void)
 {
 	memset(&pod, 0, sizeof(pod));
+	pod.claimed = true;
 	pod.identity.cgroup.state = POD_CGROUP_WATCHED;
 	pod.dns.udp.state = pod.dns.tcp.state = POD_SOCKET_SERVED;
 	pod.redirection.rules = POD_RULES_WRITTEN;
@@ -106,6 +107,40 @@ static void a_question_has_a_number_and_somebody_who_asked(void **state)
 	pod.redirection.answer = POD_ANSWER_NOBODY;
 	pod.redirection.noted = true;
 	broken(5);
+}
+
+/* Its worker is gone, and nothing else is. */
+static void begin_unclaimed(void)
+{
+	memset(&pod, 0, sizeof(pod));
+	pod.redirection.rules = POD_RULES_WRITTEN;
+	pod.redirection.inbound = POD_INBOUND_LIVE;
+	assert_int_equal(pod_broken_rule(&pod), 0);
+}
+
+static void what_nobody_added_is_served_to_nobody(void **state)
+{
+	(void)state;
+	begin();
+	pod.claimed = false;
+	broken(6); /* its DNS */
+	begin_unclaimed();
+	pod.listeners[LINK_LISTEN_SDS].state = POD_LISTENER_SERVED;
+	broken(6);
+	begin_unclaimed();
+	pod.listeners[LINK_LISTEN_XDS].state = POD_LISTENER_LOST;
+	broken(6);
+	begin_unclaimed();
+	pod.mending.noted = true;
+	broken(6);
+	begin_unclaimed();
+	pod.redirection.answer = POD_ANSWER_READY;
+	pod.redirection.id = 1;
+	broken(6);
+	begin_unclaimed();
+	pod.redirection.answer = POD_ANSWER_GIVEN;
+	pod.redirection.noted = true;
+	broken(6);
 }
 
 static void check_now(void)
@@ -203,7 +238,7 @@ static bool take_step(struct pod_redirection *r, int step)
 
 static unsigned walk(const int *path, int depth)
 {
-	struct broker_pod at = {.claimed = false};
+	struct broker_pod at = {.claimed = true};
 	unsigned n = 1;
 	bool taken = true;
 
@@ -239,6 +274,7 @@ int main(void)
 	    cmocka_unit_test(a_reason_and_only_then),
 	    cmocka_unit_test(rules_are_held_until_they_are_written),
 	    cmocka_unit_test(a_question_has_a_number_and_somebody_who_asked),
+	    cmocka_unit_test(what_nobody_added_is_served_to_nobody),
 	    cmocka_unit_test(a_broken_rule_ends_the_broker),
 	    cmocka_unit_test(a_worker_is_told_of_what_it_has),
 	    cmocka_unit_test(every_way_keeps_the_rules),

@@ -204,7 +204,7 @@ static void test_the_worker_is_told(void **state)
 	r->view.watch.ready = on_changed_in_netns;
 	for (int i = 0; i < 3; i++) {
 		t.looked_again = 0;
-		requests_look_again(&t);
+		redirect_requests_look_again(&t);
 		if (!i)
 			a_minute_goes_by(p);
 		assert_int_equal(told, i ? 1 : 0);
@@ -213,7 +213,7 @@ static void test_the_worker_is_told(void **state)
 	assert_int_equal(r->inbound_why.code, ENODATA);
 	place_dial(cgroup);
 	t.looked_again = 0;
-	requests_look_again(&t);
+	redirect_requests_look_again(&t);
 	assert_int_equal(told, 2);
 	assert_int_equal(r->inbound, POD_INBOUND_LIVE);
 	memset(r, 0, sizeof(*r));

@@ -517,6 +517,20 @@ static void test_who_held_most_waits(void **state)
 	assert_int_equal(wait_of(r, &rig_pod), 0);
 }
 
+/* It is served by the next worker when that has added it: nobody would mend it before. */
+static void test_what_only_the_predecessor_added_was_not_added(void **state)
+{
+	struct rig *r = *state;
+	const struct rig_ask listen = {LINK_LISTEN, LINK_LISTEN_XDS, 0, &rig_pod, 0};
+
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_XDS));
+	killed(r);
+	rig_refused(r, listen, ENOENT, "not added");
+	rig_add(r);
+	close(rig_listen(r, &rig_pod, LINK_LISTEN_XDS));
+}
+
 /* An app's own ports are nobody's business but the pod's. */
 static void test_a_loopback_is_dialled_of_machines_alone(void **state)
 {
@@ -557,6 +571,7 @@ int main(void)
 	    T(test_copies_are_bounded),
 	    T(test_the_log_is_as_the_worker_says),
 	    T(test_who_held_most_waits),
+	    T(test_what_only_the_predecessor_added_was_not_added),
 	    T(test_a_loopback_is_dialled_of_machines_alone),
 	};
 

@@ -2,12 +2,16 @@
  *
  * LINK: tests/fake/loop.c
  */
+#include "common/log.h"
 #include "tests/fake/loop.h"
 #include "worker/certs/csr_pace.h"
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -140,6 +144,36 @@ static void may_take_and_cancel_inside_go(void **state)
 	end();
 }
 
+/* Whoever waits would have been called by a pace that is no more. */
+static void a_bug_of_ours_is_a_line_like_any_other(void **state)
+{
+	char said[4096];
+	int pair[2], status;
+	pid_t pid;
+
+	(void)state;
+	begin(1);
+	take_turn(0, false);
+	assert_int_equal(pipe(pair), 0);
+	pid = fork();
+	if (pid == 0) {
+		signal(SIGABRT, SIG_DFL);
+		dup2(pair[1], STDERR_FILENO);
+		log_init(true);
+		csr_pace_free(&pace);
+		_exit(0);
+	}
+	close(pair[1]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+	ssize_t got = read(pair[0], said, sizeof(said));
+	assert_true(got > 2);
+	close(pair[0]);
+	assert_memory_equal(said, "{\"", 2);
+	assert_memory_equal(said + got - 2, "}\n", 2);
+	end();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -148,6 +182,7 @@ int main(void)
 	    cmocka_unit_test(the_urgent_go_first),
 	    cmocka_unit_test(who_cancels_takes_nothing),
 	    cmocka_unit_test(may_take_and_cancel_inside_go),
+	    cmocka_unit_test(a_bug_of_ours_is_a_line_like_any_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

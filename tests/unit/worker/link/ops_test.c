@@ -16,6 +16,14 @@ static void test_every_operation_has_its_row(void **state)
 	}
 }
 
+/* The version is all by which a worker knows that its broker has another table. */
+static void test_a_row_more_is_another_version(void **state)
+{
+	(void)state;
+	assert_int_equal(LINK_VERSION & 0xff, LINK_OP_END);
+	assert_true(LINK_VERSION > 0xff);
+}
+
 static void test_every_answer_is_taken(void **state)
 {
 	(void)state;
@@ -80,6 +88,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_every_operation_has_its_row),
+	    cmocka_unit_test(test_a_row_more_is_another_version),
 	    cmocka_unit_test(test_every_answer_is_taken),
 	    cmocka_unit_test_setup_teardown(
 		test_every_request_is_answered, rig_setup, rig_teardown),

@@ -196,16 +196,17 @@ static void is(json_t *o, const char *expected)
 static void a_page_has_what_its_services_show(void **state)
 {
 	(void)state;
-	is(pages_services(&of, "redirect", NULL),
+	is(pages_services(&of, "redirect", false, NULL),
 	    "{\"redirect\":["
 	    "{\"pod\":\"demo/a\",\"shown\":\"in full\",\"uid\":\"" UID_A "\"},"
 	    "{\"pod\":\"demo/b\",\"uid\":\"" UID_B "\",\"why_not\":\"refused\"}]}");
-	is(pages_services(&of, "redirect", "web.example"),
+	is(pages_services(&of, "redirect", false, "web.example"),
 	    "{\"redirect\":["
 	    "{\"pod\":\"demo/a\",\"shown\":\"web.example\",\"uid\":\"" UID_A "\"},"
 	    "{\"pod\":\"demo/b\",\"uid\":\"" UID_B "\",\"why_not\":\"refused\"}]}");
-	is(pages_services(&of, "xds", NULL), "{\"xds\":[{\"pod\":\"demo/a\",\"shown\":\"in full\"},"
-					     "{\"pod\":\"demo/b\"}]}");
+	is(pages_services(&of, "xds", true, NULL),
+	    "{\"xds\":[{\"pod\":\"demo/a\",\"shown\":\"in full\"},"
+	    "{\"pod\":\"demo/b\"}]}");
 }
 
 static void what_is_accelerated_is_the_nodes(void **state)

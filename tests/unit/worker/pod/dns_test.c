@@ -363,6 +363,22 @@ static void stale_until_istiod_speaks(void **state)
 	assert_true(says("stale", "no"));
 }
 
+/* The next pod of this uid has none of its names. */
+static void forgotten_with_the_pod(void **state)
+{
+	struct err e = {0};
+
+	(void)state;
+	start();
+	row->directory(d);
+	assert_int_equal(tell(TYPE_NAME_TABLE, false, "web.example", &e), 0);
+	row_stop(row, &d);
+	row->forget(&shared, &pod);
+	start();
+	assert_true(says("stale", "no"));
+	assert_int_equal(row->count(d), 0);
+}
+
 static void measured(void **state)
 {
 	struct evbuffer *out = evbuffer_new();
@@ -390,6 +406,7 @@ int main(void)
 	    TEST(stopped_at_any_time),
 	    TEST(names_come_by_the_stream),
 	    TEST(stale_until_istiod_speaks),
+	    TEST(forgotten_with_the_pod),
 	    TEST(measured),
 	};
 
