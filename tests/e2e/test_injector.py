@@ -120,7 +120,7 @@ def test_a_wrong_start_is_refused(make):
     injector = make(config={'values': {'sidecarInjectorWebhook': {'neverInjectSelector': {}}}})
     injector.launch()
     assert injector.wait() == 1 and 'must be a list of selectors' in injector.said()
-    for flags, why in ((['--nonsense'], 'no such flag'), (['--listen', 'x:1'], 'must be ADDR:PORT'), (['x'], 'what is it')):
+    for flags, why in ((['--nonsense'], 'no such flag'), (['--listen', 'x:1'], 'must be ADDR:PORT'), (['x'], 'unexpected argument')):
         injector = make(flags=flags)
         injector.launch()
         assert injector.wait() in (1, 2) and why in injector.said()
