@@ -49,7 +49,7 @@ void requests_shut_end(struct redirect_requests *t, const struct uuid *uid); /* 
 int requests_shut_cgroup(const struct redirect_requests *t, const struct uuid *uid); /* or -1 */
 
 void requests_changed(struct broker_pod *pod); /* the worker may have to be told */
-/* What comes and goes among the pod's pins is heard of from now on. */
+/* From now on the audit hears of the pod's pins. */
 void requests_hear(struct redirect_requests *t, const struct uuid *uid);
 
 /* Its network namespace is known; it changed; it is not known, or not any more. */
