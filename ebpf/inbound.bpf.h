@@ -90,7 +90,7 @@ static __always_inline void trace_arrival(
 	const struct redirect_flow f = {
 	    .address = a->address, .port = a->port, .protocol = RULES_TCP};
 
-	/* What the proxy calls in its own pod was told when it dialled. */
+	/* The proxy's calls in its own pod were told when it dialled. */
 	if (v != REDIRECT_TO_SELF)
 		trace(p, v, &f, &a->source);
 }

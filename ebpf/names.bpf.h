@@ -132,7 +132,7 @@ static __always_inline void look_up_name(
 	f->istiods |= names_has(sets->istiods, ended);
 }
 
-/* What follows the name in the message is forgotten where the name ends. */
+/* At the end of the name the rest of the message is forgotten. */
 static __always_inline struct names_found find_name(
     const struct redirect_names *sets, const struct names_scratch *s, __u64 salt)
 {

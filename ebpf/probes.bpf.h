@@ -12,7 +12,7 @@
  *
  * Every dial of the node comes by: nobody's fails here, and one to a port that is in no list
  * leaves at once, here and in sockops, without a question to the kernel.
- * What is not known, or cannot be parsed, is nobody's: it goes to Envoy.
+ * An unknown or unreadable packet is nobody's: it goes to Envoy.
  */
 #pragma once
 #include "maps.bpf.h"

@@ -172,7 +172,7 @@ struct redirect_sought {
 enum redirect_found {
 	REDIRECT_FOUND_NONE,
 	REDIRECT_FOUND_AGAIN, /* in this look */
-	REDIRECT_FOUND_KNOWN, /* of before */
+	REDIRECT_FOUND_KNOWN, /* known earlier */
 	REDIRECT_FOUND_NEW,
 };
 

@@ -1,6 +1,7 @@
 /* main.c - agentd: the root half; libc and libbpf (with its libelf and zlib) only.
  *
  *   run, check   from the command line to the exit status; agentd --check
+ *   gate         before a boot's first unit, and before an app that waits for its rules
  *   base/        mechanism: options, loop, packets, capabilities, files, sockets at paths, state
  *   netns/       network namespaces: whose a connection is, what is in there, sockets made there
  *   pods/        directories, identity, processes and cgroups of pods

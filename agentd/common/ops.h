@@ -27,7 +27,7 @@ enum link_answer {
 /* clang-format off */
 #define LINK_OPS(X) \
 	/* Makes <run>/pods/<uid>/mount, or adopts it.  ESTALE: so it did, but the pod's \
-	 * containers have another one, of before.  Reply: arg = seconds for which its connections \
+	 * containers have the previous one.  Reply: arg = seconds for which its connections \
 	 * have to wait, because they held much when a worker was killed. */ \
 	X(POD_ADD, 0, ANY_POD, REPLIED, "make the pod's directory") \
 	/* Closes its listeners, ends its follows, removes the directory. */ \

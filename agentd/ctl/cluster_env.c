@@ -111,7 +111,7 @@ static int read_line(json_t *env, struct line *l, struct err *e)
 	key[n] = '\0';
 	l->at += n + 1;
 	if (json_object_get(env, key))
-		return refuse(l, "a key that was there before", e);
+		return refuse(l, "a key that is given twice", e);
 	if (json_object_size(env) == KEYS_MAX)
 		return refuse(l, "more than 256 keys", e);
 	if (!(value = read_value(l, e)))

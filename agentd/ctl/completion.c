@@ -20,6 +20,14 @@ static void print_nouns(void)
 	printf("'\n");
 }
 
+/* And not PODS.json. */
+static bool takes_a_pod(const struct ctl_command *command)
+{
+	const char *pod = strstr(command->args, "POD");
+
+	return pod && pod[3] != 'S';
+}
+
 /* Its verbs and its options. */
 static void print_words_of(const struct ctl_command *command)
 {
@@ -32,7 +40,7 @@ static void print_words_of(const struct ctl_command *command)
 		for (const struct ctl_option *o = (*at)->options; o->name; o++)
 			printf("--%s ", o->name);
 	}
-	printf("' ;;\n");
+	printf("'%s ;;\n", takes_a_pod(command) ? " pods=1" : "");
 }
 
 static int completion(const struct ctl *c)
@@ -40,7 +48,7 @@ static int completion(const struct ctl *c)
 	(void)c;
 	printf("# bash: eval \"$(agentctl completion)\"\n"
 	       "_agentctl() {\n"
-	       "\tlocal word=${COMP_WORDS[COMP_CWORD]} noun=${COMP_WORDS[1]} words=''\n");
+	       "\tlocal word=${COMP_WORDS[COMP_CWORD]} noun=${COMP_WORDS[1]} words='' pods=''\n");
 	print_nouns();
 	printf("\tif ((COMP_CWORD == 1)); then\n"
 	       "\t\tCOMPREPLY=($(compgen -W \"$nouns --run --version --help\" -- \"$word\"))\n"
@@ -51,10 +59,8 @@ static int completion(const struct ctl *c)
 		if (!(*at)->verb)
 			print_words_of(*at);
 	printf("\tesac\n"
-	       "\tcase $noun in\n"
-	       "\tpods | xds | bootstrap | redirect | dns)\n"
-	       "\t\twords+=\" $(agentctl pods 2>/dev/null | awk 'NR > 1 { print $1 }')\" ;;\n"
-	       "\tesac\n"
+	       "\t[ -z \"$pods\" ] ||\n"
+	       "\t\twords+=\" $(agentctl pods 2>/dev/null | awk 'NR > 1 { print $1 }')\"\n"
 	       "\tCOMPREPLY=($(compgen -W \"$words -o -w --help\" -- \"$word\"))\n"
 	       "}\n"
 	       "complete -F _agentctl agentctl\n");

@@ -1,4 +1,4 @@
-/* watch.h - a screen that is drawn anew: what is not as it was the last time is marked. */
+/* watch.h - a screen that is drawn again, with changes marked. */
 #pragma once
 #include <stdio.h>
 

@@ -185,6 +185,6 @@ const struct ctl_command ctl_xds = {
     .args = "[POD]",
     .help = "configuration streams: types, SYNCED or STALE, last push, versions, ACKs and NACKs",
     .most = 1,
-    .options = {{"names", NULL, "each resource that the pod's Envoy has been pushed, as it says"}},
+    .options = {{"names", NULL, "each resource that the pod's Envoy says it has"}},
     .run = xds,
 };

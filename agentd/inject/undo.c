@@ -277,7 +277,8 @@ static int take_back(json_t *pod, const json_t *status, struct err *e)
 
 	if (!json_is_object(undo) || !json_is_object(spec))
 		return err_set(e, ERR_INVALID,
-		    "injected by another injector (annotation %s): take what it was made of",
+		    "injected by another injector (annotation %s): use the manifest that it was "
+		    "made from",
 		    INJECT_STATUS);
 	for (unsigned i = 0; i < NLISTS; i++)
 		remove_named(json_object_get(spec, lists[i]), json_object_get(status, lists[i]));

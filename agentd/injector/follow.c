@@ -49,8 +49,8 @@ static void on_events(void *ctx)
 	for (ssize_t at = 0; at < n; at += (ssize_t)(sizeof(*event) + event->len)) {
 		event = (const struct inotify_event *)(const void *)(events + at);
 		if (event->mask & IN_IGNORED)
-			log_error(NULL, "a directory of the configuration was removed: changes "
-					"are not seen any more; restart me");
+			log_error(NULL, "a directory of the configuration was removed: "
+					"agentd-injector sees no more changes: restart it");
 	}
 	if (n > 0 && !f->burst.armed)
 		loop_timer_in(f->loop, &f->burst, BURST_MS, on_burst_over, f);

@@ -235,9 +235,9 @@ static void make_metrics(struct injector *i)
 	char labels[96];
 
 	i->admissions = metric_counter("agentd_injector_admissions_total",
-	    "Questions of API servers: pods injected, skipped, refused; no questions at all");
+	    "Questions of API servers: injected, skipped, refused or malformed");
 	i->seconds = metric_histogram(
-	    "agentd_injector_admission_seconds", "From a question that was read to its answer");
+	    "agentd_injector_admission_seconds", "Time from a question to its answer");
 	i->patch_bytes = metric_counter("agentd_injector_patch_bytes_total", "Size of all patches");
 	i->current = metric_gauge("agentd_injector_files_current",
 	    "1: what the files say is in force; 0: it was refused, see the log");

@@ -71,7 +71,7 @@ static void make_metrics(struct keeper *k)
 	k->writes = metric_counter(
 	    "agentd_injector_ca_writes_total", "Secret and caBundles, as they were written");
 	k->conflicts = metric_counter("agentd_injector_ca_conflicts_total",
-	    "Writes that lost against another replica's, and were not done");
+	    "Writes that were dropped because another replica wrote first");
 	k->is_trusted = metric_gauge("agentd_injector_ca_trusted",
 	    "1: each caBundle, as it was seen last, holds the CA of this replica's certificate");
 	k->state = metric_gauge("agentd_injector_ca_state", "1: the state the webhook's CA is in");

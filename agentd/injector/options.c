@@ -22,7 +22,7 @@ static const struct row {
 	"certificate chain in PEM, the server's first; followed"},
     {"tls-key", "FILE", offsetof(struct options, tls_key), "its private key in PEM; followed"},
     {"client-ca", "FILE", offsetof(struct options, client_ca),
-	"CAs in PEM: who asks must have a certificate of one; followed"},
+	"CAs in PEM: a caller must show a certificate of one; followed"},
     {"server-name", "NAME", offsetof(struct options, server_name),
 	"SERVICE.NAMESPACE.svc: a certificate that is not for it is refused"},
     {"secret", "NAME", offsetof(struct options, secret),

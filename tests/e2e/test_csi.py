@@ -171,7 +171,7 @@ def test_a_volume_that_was_made_anew_under_a_running_pod(make_node):
     sh(*node.inside('umount', pod.target))
     shutil.rmtree(pod.mount.parent)
     node.agentd.start()
-    why = wait_for('it to be said', lambda: shown().get('why_not', '').startswith('its volume was made anew') and shown()['why_not'])
+    why = wait_for('it to be said', lambda: shown().get('why_not', '').startswith('its volume was made again') and shown()['why_not'])
     assert 'kubectl delete pod' in why and not shown()['ready']
     assert node.agentd.ctl_text('status')[0] == 1
     node.agentd.kill()

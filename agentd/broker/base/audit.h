@@ -27,8 +27,8 @@ int broker_audit_open(struct broker_audit *a, struct err *e);
 void broker_audit_soon(struct broker_audit *a); /* as after a notice */
 /* Entries that come and go in `path` count.  A path given several times counts once. */
 void broker_audit_directory(struct broker_audit *a, const char *path);
-/* What we change there ourselves between the two is no reason to look.  What somebody else changes
- * at the same time is found within a minute. */
+/* Our own changes between the two are no reason to look.  A stranger's at the same time is found
+ * within a minute. */
 void broker_audit_own_begins(struct broker_audit *a);
 void broker_audit_own_ends(struct broker_audit *a);
 void broker_audit_close(struct broker_audit *a);

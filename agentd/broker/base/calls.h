@@ -3,7 +3,7 @@
  * systemd/agentd.service has the same list (tests/unit/broker/base/calls_test.c compares), so that
  * a container's broker is as bounded as a unit's.  A call that is not on it gets EPERM, one that
  * this release cannot know ENOSYS: nobody is killed.  A filter stays over an execution.  So after
- * an upgrade in place the next release has the calls of both lists, until agentd is started anew.
+ * an upgrade in place the next release has the calls of both lists, until agentd is started again.
  */
 #pragma once
 #include <stddef.h>

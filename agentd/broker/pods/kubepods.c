@@ -4,6 +4,7 @@
  * that another driver left behind is looked at beside the one in use.
  */
 #include "kubepods.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -162,6 +163,9 @@ static bool look_in(int dir, unsigned depth, char path[PATH_MAX])
 
 bool kubepods_look(int root, char out[PATH_MAX])
 {
-	*out = '\0';
-	return look_in(root, DEPTH_MAX, out);
+	char path[PATH_MAX] = "";
+	bool found = look_in(root, DEPTH_MAX, path);
+
+	err_printable(out, PATH_MAX, path, (unsigned)strlen(path));
+	return found;
 }

@@ -19,6 +19,6 @@ void kubepods_find(
 void kubepods_trees(const struct broker_options *o, const char *root, char out[KUBEPODS_SIZE]);
 /* The tree, as a path below the root, if it is there, and if there is but one.  False: no. */
 bool kubepods_tree(const struct broker_options *o, int root, char out[PATH_MAX]);
-/* For people: a tree with a kubelet's name, wherever it is.  Nobody else goes by it, since others
- * than root may be allowed to make cgroups somewhere, and to name them so. */
+/* For people: a tree with a kubelet's name, wherever it is, as printable ASCII.  Nobody else goes
+ * by it, since others than root may be allowed to make cgroups somewhere, and to name them so. */
 bool kubepods_look(int root, char out[PATH_MAX]);

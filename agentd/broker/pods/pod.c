@@ -113,7 +113,7 @@ static void note_late(const struct broker_pod *pod)
 	auto_close int cgroup = pod_cgroup_open(o, pod->name, &e);
 	if (cgroup < 0 || !pod_cgroup_is_populated(cgroup))
 		return;
-	log_error(pod->name, "its directory is made anew, and its containers run already");
+	log_error(pod->name, "its directory is made again while its containers run");
 	name_late(pod, path);
 	auto_close int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR);
 	if (fd < 0)

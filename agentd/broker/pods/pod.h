@@ -93,7 +93,7 @@ int pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct err *e);
 void pod_path_in(const struct broker_pod *pod, const char *name, char out[POD_PATH_SIZE]);
 const char *pod_file_name(enum link_file kind);
 /* Its volume's directory was made while its containers ran, and nobody of them has come since: they
- * have the one of before.  Kept beyond this broker, as <dir>/late. */
+ * have the previous one.  Kept beyond this broker, as <dir>/late. */
 bool pod_is_late(const struct broker_pod *pod);
 void pod_came(const struct broker_pod *pod); /* one of its processes has connected */
 /* A socket in its network namespace, the caller's: netns_dial(). */

@@ -30,7 +30,7 @@ bool redirect_link_is_right(const struct redirect_link *l, uint32_t program);
  * namespace. */
 int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct err *e);
 void redirect_pins_remove(const struct redirect *r, const struct uuid *pod);
-/* What hangs at a cgroup, when another pod has it. */
+/* Gives the pins at a cgroup to the pod that has it now. */
 void redirect_pins_move(const struct redirect *r, const struct uuid *from, const struct uuid *to);
 /* Of pods that are not in the table: a broker died while it set or removed one. */
 void redirect_pins_sweep(const struct redirect *r);
@@ -44,7 +44,7 @@ bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_
 void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p);
 int redirect_link_getsockopt(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e);
-/* What looks at answers of its resolver, while its DNS is captured; else none. */
+/* Links the program that looks at its resolver's answers, while its DNS is captured; else none. */
 int redirect_link_names(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e);
 /* With the pod's own copy of the program.  There already: nothing. */

@@ -25,14 +25,14 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
     const struct netns_watch_seen *seen, struct err *e);
 /* The pod's sandbox is gone: its network namespace is nobody's. */
 void redirect_close(struct redirect *r, const struct uuid *pod);
-/* What arrives goes to its Envoy, as this broker or an earlier one has seen to. */
+/* Its arrivals go to its Envoy: this broker or an earlier one saw to it. */
 bool redirect_is_steered(const struct redirect *r, const struct uuid *pod);
 /* The network namespace where an earlier broker made it live is no more: nobody is left in it. */
 bool redirect_gone(const struct redirect *r, const struct uuid *pod);
 /* It was set, and goes on with another layout's programs until it is set with a network namespace,
  * or some seconds later (supersede.h). */
 bool redirect_waits(const struct redirect *r, const struct uuid *pod);
-/* Its links are there, as it asked.  Connections of before go on as they began. */
+/* Its links are there, as it asked.  Earlier connections go on as they began. */
 bool redirect_is_accelerated(const struct redirect *r, const struct uuid *pod);
 /* Its rules are the broker's own (shut.h), until redirect_set() with others. */
 bool redirect_is_shut(const struct redirect *r, const struct uuid *pod);

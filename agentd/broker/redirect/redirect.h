@@ -32,7 +32,7 @@ int redirect_try(struct redirect_can *can, struct err *e);
 /* How far below the host's root it is, measured; -1: it cannot be told, and no program there would
  * find a pod. */
 int redirect_level(const char *cgroup, struct err *e);
-/* What is attached stays. */
+/* Attached programs stay. */
 void redirect_free(struct redirect **r);
 /* Detaches and forgets everything, of all brokers: for uninstalling, and for tests. */
 int redirect_uninstall(const char *bpffs, struct err *e);

@@ -35,7 +35,7 @@ void redirect_requests_free(struct redirect_requests **t); /* redirection goes o
  * force. */
 int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
     const struct link_request *r, int memfd, struct err *e);
-/* What was refused is closed all the same to whoever is not its Envoy's. */
+/* A refused pod can be closed all the same: only its Envoy hears from outside. */
 bool redirect_requests_is_closed(const struct redirect_requests *t, const struct broker_pod *pod);
 /* LINK_REDIRECT_SHUT.  Rules that stand stay. */
 int redirect_requests_shut(struct redirect_requests *t, const struct uuid *pod, struct err *e);

@@ -51,7 +51,7 @@ void redirect_shut_pods_end(struct redirect_requests *t, const struct uuid *uid)
 int redirect_shut_pods_cgroup(const struct redirect_requests *t, const struct uuid *uid);
 
 void redirect_requests_changed(struct broker_pod *pod); /* the worker may have to be told */
-/* What comes and goes among the pod's pins is heard of from now on. */
+/* From now on the audit hears of the pod's pins. */
 void redirect_requests_hear(struct redirect_requests *t, const struct uuid *uid);
 
 /* Its network namespace is known; it changed; it is not known, or not any more. */

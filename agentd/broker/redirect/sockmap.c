@@ -131,13 +131,14 @@ static bool reads_word(int fd, int flags)
 static int try_giving(const struct joint *j, struct err *e)
 {
 	if (send(j->giver, word, WORD, MSG_NOSIGNAL) != WORD || !becomes_readable(j->taker))
-		return err_set(e, EOPNOTSUPP, "what one socket gives wakes no reader");
+		return err_set(e, EOPNOTSUPP, "the kernel wakes no reader of a joined socket");
 	if (waiting(j->taker) != WORD)
 		return err_set(e, EOPNOTSUPP,
 		    "the kernel does not count what waits between two sockets: a slow reader "
 		    "would fill the memory (mended in Linux 6.13, later 6.12 and 6.1)");
 	if (!reads_word(j->taker, MSG_PEEK) || !reads_word(j->taker, 0) || waiting(j->taker))
-		return err_set(e, EOPNOTSUPP, "what one socket gives is not read as it was");
+		return err_set(
+		    e, EOPNOTSUPP, "the kernel changes or loses bytes between two sockets");
 	return 0;
 }
 
@@ -169,7 +170,8 @@ static int try_both(const struct joint *j, struct err *e)
 	    waiting(j->taker) != WORD)
 		return err_set(e, EOPNOTSUPP, "two sockets cannot give to each other");
 	if (!reads_word(j->giver, 0) || !reads_word(j->taker, 0))
-		return err_set(e, EOPNOTSUPP, "what two sockets give to each other is lost");
+		return err_set(
+		    e, EOPNOTSUPP, "the kernel loses bytes that two sockets give each other");
 	return 0;
 }
 
@@ -194,7 +196,8 @@ static int try_counting(const struct joint *j, struct err *e)
 	int n = 0;
 
 	if (send(j->taker, word, WORD, MSG_NOSIGNAL) != WORD || !becomes_readable(j->giver))
-		return err_set(e, EOPNOTSUPP, "what one socket sends wakes no reader");
+		return err_set(
+		    e, EOPNOTSUPP, "the kernel wakes no reader when a joined socket sends by TCP");
 	if (ioctl(j->giver, FIONREAD, &n) || n != WORD)
 		return err_set(e, EOPNOTSUPP,
 		    "the kernel tells apps by ioctl(FIONREAD) that nothing waits when something "

@@ -1,10 +1,9 @@
 /* identity.h - keys and certificates of machines, as files that outlive a reboot.
  *
  * <identity-dir>/<uid>.pem, of root, 0600: a key and its chain in one file, so that one never is
- * there without the other.  Children write it
- * and read it (base/disk.h, kept.h).  The worker has one written for a pod of a manifest only, of
- * 64 KiB at most, and not many at once.  A file stays when the manifest goes; it is root's to
- * remove.
+ * there without the other.  Children write it and read it (base/disk.h, kept.h).  The worker has
+ * one written for a pod of a manifest only, of 64 KiB at most, and not many at once.  A file stays
+ * when the manifest goes; it is root's to remove.
  *
  * Answers are kept until the worker has room for them, as follow.h keeps changes.
  */
@@ -25,8 +24,8 @@ struct requests_identity_events {
 };
 struct requests_identity *requests_identity_new(int epoll, const struct broker_options *o,
     const struct requests_identity_events *ev, void *ctx);
-/* What was begun is finished, and nobody hears of it; so it is when the worker that asked has gone.
- */
+/* A write that was begun is finished, and nobody hears of it; so it is when the worker that asked
+ * has gone. */
 void requests_identity_detach(struct requests_identity *r);
 void requests_identity_free(struct requests_identity **r);
 

@@ -1,7 +1,7 @@
 /* kept.c - followed, or written -> marked -> a child reads it -> what it says is told, if it is
  * news.
  *
- * A mark that comes while a child reads stays: what that child saw may be of before.
+ * A mark that comes while a child reads stays: that child may have seen what was there earlier.
  */
 #include "kept.h"
 #include "broker/base/disk.h"

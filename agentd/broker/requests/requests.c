@@ -46,8 +46,8 @@ static int do_pod_add(struct broker *b, struct request *q)
 	if (!pod_is_late(pods_known(b->pods, uid)))
 		return 0;
 	return err_set(q->why, ESTALE,
-	    "its volume was made anew while its containers ran, and its Envoy has not come since: "
-	    "it has the one of before; start the pod anew (kubectl delete pod)");
+	    "its volume was made again while its containers ran, and its Envoy still has the "
+	    "previous one: delete the pod (kubectl delete pod)");
 }
 
 /* Also of a pod that only an earlier worker added: it may have died before it kept it. */

@@ -241,7 +241,7 @@ static const char *step_signing(struct known *k, const struct rotation_seen *see
 	if (seen->now_s - k->since < AUTHORITY_LEAF_S + ROTATION_SLACK_S)
 		return NULL;
 	free(take(k->old));
-	return "the CA before is retired";
+	return "the previous CA is retired";
 }
 
 /* What is due of a Secret that makes sense.  NULL: nothing. */
@@ -262,7 +262,7 @@ static const char *step_without(struct known *k, struct rotation *r, int64_t now
 {
 	if (r->known.ca && authority_end(r->known.ca) > now_s) {
 		known_clear(k);
-		return "what a replica knows is put back";
+		return "a replica's own data is put back";
 	}
 	free(take(k->old));
 	k->since = now_s;
@@ -290,7 +290,7 @@ static void look_at_data(
 		write_data(k.ca ? &k : &r->known, &plan->data);
 		known_clear(&k);
 	} else {
-		plan->step = *plan->wrong ? "what made no sense is gone" : step(&k, seen);
+		plan->step = *plan->wrong ? "senseless entries are removed" : step(&k, seen);
 		if (plan->step) { /* it is taken when the Secret says so */
 			write_data(&k, &plan->data);
 			known_clear(&k);

@@ -1,7 +1,7 @@
 /* client.h - one question after another to the API server of the cluster this pod is in.
  *
  * HTTPS, TLS 1.2 or newer; the server must have a certificate of ca.crt for the name or address
- * that it is dialled by.  Token and ca.crt are read anew for each connection: the kubelet changes
+ * that it is dialled by.  Token and ca.crt are read again for each connection: the kubelet changes
  * both. An answer has at most 4 MiB and comes within 8 s, or it is a failure.
  */
 #pragma once

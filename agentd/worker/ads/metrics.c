@@ -29,8 +29,8 @@ static void begin_at_0(const struct ads_metrics *m)
 void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 {
 	metric_labels(m->labels, sizeof(m->labels), "pod", p->name, "namespace", p->ns, NULL);
-	m->pushes = metric_histogram("agentd_push_seconds",
-	    "From a push of a control plane to its answer by Envoy, ACK or NACK.");
+	m->pushes = metric_histogram(
+	    "agentd_push_seconds", "Time from a control plane's push to Envoy's ACK or NACK.");
 	m->requests = metric_counter(
 	    "istio_agent_xds_proxy_requests", "Envoy's requests that were forwarded to istiod.");
 	m->responses =

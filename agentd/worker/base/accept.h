@@ -12,7 +12,7 @@ typedef void (*accept_cb)(void *ctx, int fd);
 
 /* Takes the fd and makes it non-blocking. */
 struct accept *accept_new(struct loop *l, int listen_fd, accept_cb accepted, void *ctx);
-/* What comes in the next 100 ms waits in the backlog. */
+/* Connections of the next 100 ms wait in the backlog. */
 void accept_pause(struct accept *a);
 /* Closes our copy; a kept copy elsewhere goes on listening.  Allowed inside `accepted`. */
 void accept_free(struct accept **a);

@@ -89,8 +89,8 @@ struct ca_client *ca_client_new(struct loop *l, struct istiod *i, unsigned per_s
 	    "istio_agent_outgoing_latency", "Total duration of all CSRs in milliseconds.");
 	c->results = metric_counter(
 	    "agentd_csr_requests_total", "CSRs by result: a gRPC status, not_sent or malformed.");
-	c->seconds = metric_histogram(
-	    "agentd_csr_seconds", "From the wish for a certificate to its end, retries included.");
+	c->seconds = metric_histogram("agentd_csr_seconds",
+	    "Time from the request for a certificate to its end, with retries.");
 	count_none(c);
 	return c;
 }

@@ -2,12 +2,12 @@
  *
  * Cached by everything that shaped it (security-rules.md 2).  The first subscriber starts the CSR,
  * renewal happens here and only here, subscribers are told and never ask.  A failed renewal keeps
- * the certificate that is still valid; back-off is per entry (0.5 s doubling to 60 s, +-10 %), and
- * two issued certificates of one entry are never closer than 5 minutes (a setting): by the
- * monotonic clock, or once by the wall clock if there is no valid one (after a suspend, or when the
- * clock was put right).  A certificate ends, and is due for renewal, by whichever clock says so
- * first; at its end the subscribers are told.  When the last subscriber goes the certificate
- * lingers (5 min) before its key is wiped.
+ * the certificate that is still valid.  Back-off is per entry: 0.5 s doubling to 60 s, +-10 %.  Two
+ * issued certificates of one entry are never closer than 5 minutes (a setting) by the monotonic
+ * clock.  Without a valid one the wall clock counts once: after a suspend, or when the clock was
+ * put right.  A certificate ends, and is due for renewal, by whichever clock says so first; at its
+ * end the subscribers are told.  When the last subscriber goes the certificate lingers (5 min)
+ * before its key is wiped.
  *
  * Each certificate is stored when it is issued, and deleted when it is forgotten, not when we end:
  * the next worker restores it.  A failed store is tried again every half minute.

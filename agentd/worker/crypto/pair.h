@@ -1,9 +1,14 @@
 /* pair.h - a private key and its certificate, which a file of this machine holds.
  *
  * istiod tells a client nothing of why it refuses one (bare-metal-identity.md 3), so it is looked
- * at here: it is one key, without a passphrase, and 1 to 10 certificates; the first is for that
- * key, names exactly the identity, is valid now, is no CA, is for TLS clients and servers or for
- * whatever; the others lead from it to one of the control plane's roots.
+ * at here:
+ * - one key, without a passphrase, and 1 to 10 certificates;
+ * - the first is for that key;
+ * - it names exactly the identity;
+ * - it is valid now;
+ * - it is no CA;
+ * - it is for TLS clients and servers, or for whatever;
+ * - the others lead from it to one of the control plane's roots.
  */
 #pragma once
 #include "identity.h"

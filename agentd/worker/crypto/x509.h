@@ -39,12 +39,16 @@ struct x509_answer {
 	const char *expect_td; /* NULL: any trust domain */
 	int64_t now_s, ttl_max_s;
 };
-/* Is it an answer to our request?
- * Checked: 2 to 64 elements, one certificate each but for the last; the leaf holds our key, names
- * exactly `id` in its only SAN of any kind (where any trust domain will do, `id` gets the one it
- * names), is no CA, is valid now (60 s early is fine: the CA's clock), ends within
- * `ttl_max_s` + 60 s; the chain leads to one of the roots.  `id` and `leaf` are written on success
- * only. */
+/* Is it an answer to our request?  Checked:
+ * - 2 to 64 elements, one certificate each but for the last;
+ * - the leaf holds our key;
+ * - it names exactly `id`, in its only SAN of any kind;
+ * - it is no CA;
+ * - it is valid now (60 s early is fine: the CA's clock);
+ * - it ends within `ttl_max_s` + 60 s;
+ * - the chain leads to one of the roots.
+ * Where any trust domain will do, `id` gets the one of the leaf.  `id` and `leaf` are written on
+ * success only. */
 int x509_check_chain(
     const struct x509_answer *from, struct identity *id, struct x509_leaf *leaf, struct err *e);
 

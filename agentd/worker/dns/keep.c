@@ -203,8 +203,7 @@ static void on_written(void *ctx, const struct err *e)
 		sweep(k);
 		return;
 	}
-	log_warn(
-	    NULL, "which pod has which name table is not kept, and is tried again: %s", e->msg);
+	log_warn(NULL, "the list of pods' name tables is not kept, and is tried again: %s", e->msg);
 	failed(k);
 }
 

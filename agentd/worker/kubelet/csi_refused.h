@@ -1,9 +1,9 @@
 /* csi_refused.h - volumes that the kubelet was refused, with the reason: it alone knows of them,
  * and asks again, two minutes later at most.
  *
- * An entry goes when the volume is asked for again or unpublished; when the kubelet has removed the
- * pod's directory, which it does some seconds after the pod is gone, for it does not unpublish what
- * was refused for good (kubelet-csi.md 3a, 5); and when nobody asked for five minutes: a pod that
+ * An entry goes in three cases: the volume is asked for again or unpublished; the pod's directory
+ * is gone; nobody asked for five minutes.  The kubelet does not unpublish what was refused for good
+ * (kubelet-csi.md 3a, 5): it removes the directory some seconds after the pod is gone.  A pod that
  * has failed keeps its directory, and is asked for no more.
  */
 #pragma once

@@ -554,7 +554,7 @@ struct csi_volumes *csi_volumes_new(const struct csi_volumes_options *o)
 	all->source = (struct pod_source){.name = "csi", .progress = on_progress, .ctx = all};
 	all->metrics.volumes = metric_gauge("agentd_volumes", "CSI volumes of this node's pods.");
 	all->metrics.seconds = metric_histogram(
-	    "agentd_publish_seconds", "From a volume's first publish until it was mounted.");
+	    "agentd_publish_seconds", "Time from a volume's first publish to its mount.");
 	metric_add(all->metrics.seconds, "", 0);
 	all->metrics.alarm = metric_gauge(
 	    "agentd_csi_alarm", "1: the kubelet does not do what it should, see the log.");

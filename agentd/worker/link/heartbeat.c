@@ -66,8 +66,8 @@ static void on_silent(void *ctx)
 
 	h->silent = true;
 	log_error(NULL,
-	    "%s: no pod can come or go, and Envoys that connect wait; what it waits for is in "
-	    "/proc/<pid of agentd>/stack",
+	    "%s: no pod can come or go, and Envoys that connect wait; /proc/<pid of agentd>/stack "
+	    "shows what it waits for",
 	    heartbeat_why_not(h));
 }
 

@@ -115,7 +115,7 @@ static void measure_pushes(const struct rpc *r)
 static void measure_broker(const struct heartbeat *broker)
 {
 	struct metric *silent = metric_gauge("agentd_broker_silent_seconds",
-	    "How long the broker has not answered; 0 when it answers.");
+	    "Seconds since the broker answered last; 0: it answers.");
 	/* Sums of their own; nobody else adds to it. */
 	struct metric *dropped = metric_counter("agentd_log_dropped_total",
 	    "Lines of the log that were dropped, since nobody read it.");

@@ -168,7 +168,7 @@ spec:
 - name: why
   expression: >-
     'sidecar.istio.io/status' in variables.annotations
-    ? 'injected by another injector (annotation sidecar.istio.io/status): take what it was made of'
+    ? 'injected by another injector (annotation sidecar.istio.io/status): use the manifest that it was made from'
     {{- with .Values.injection.sandboxedRuntimeClasses }}
     : object.spec.?runtimeClassName.orValue('') in {{ toJson . | replace "\"" "'" }}
     ? 'runtimeClassName ' + object.spec.runtimeClassName + ' is a sandbox: sockets and cgroups of the node end at it'

@@ -100,7 +100,7 @@ def test_a_volume_that_was_made_anew_is_named_until_the_pod_is(small):
         small.node.run('umount', mount)
         small.node.run('rm', '-r', f'/run/agentd/pods/{uid}')
     why = wait_for('it to be said', lambda: page(small)['why_not'])
-    assert why.startswith('its volume was made anew') and 'kubectl delete pod' in why
+    assert why.startswith('its volume was made again') and 'kubectl delete pod' in why
     said = ask_here(small, 'status')
     assert 'not ready; agentctl pods shows why' in said and said.endswith('exit status 1\n')
     small.delete(apps.pod(POD))

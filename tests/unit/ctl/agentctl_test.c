@@ -206,6 +206,33 @@ static void each_command_has_its_help(void **state)
 }
 
 /* Wherever they stand, and the last one of a name counts. */
+/* A bash in which the node has one pod. */
+static bool completes_pods(const char *noun)
+{
+	auto_free char *command = mem_printf(
+	    "bash -c 'eval \"$(%s completion)\"; agentctl() { printf \"POD\\ndemo/web\\n\"; }; "
+	    "COMP_WORDS=(agentctl %s d); COMP_CWORD=2; _agentctl; "
+	    "[ \"${COMPREPLY[*]}\" = demo/web ]'",
+	    program, noun);
+
+	return !system(command); /* NOLINT(cert-env33-c) */
+}
+
+static void each_command_that_takes_a_pod_completes_it(void **state)
+{
+	static const char *const takes[] = {
+	    "pods", "xds", "bootstrap", "config-dump", "redirect", "dns"};
+	static const char *const others[] = {"status", "certs", "manifest", "preflight"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(takes) / sizeof(takes[0]); i++)
+		if (!completes_pods(takes[i]))
+			fail_msg("%s", takes[i]);
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+		if (completes_pods(others[i]))
+			fail_msg("%s", others[i]);
+}
+
 static void options_reach_their_command(void **state)
 {
 	(void)state;
@@ -663,6 +690,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    test(help_and_version_are_no_error),
 	    test(each_command_has_its_help),
+	    test(each_command_that_takes_a_pod_completes_it),
 	    test(options_reach_their_command),
 	    test(wrong_usage_is_2_and_says_what),
 	    test(manifests_are_injected),

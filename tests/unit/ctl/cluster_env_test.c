@@ -68,7 +68,7 @@ static void what_is_no_such_line_is_refused(void **state)
 	REFUSED("A='b' # c", "line 1: the value");
 	REFUSED("A='b'\\", "line 1: the value");
 	REFUSED("A='b'\r\n", "line 1: the value");
-	REFUSED("A='b'\nA='c'", "line 2: a key that was there before");
+	REFUSED("A='b'\nA='c'", "line 2: a key that is given twice");
 	REFUSED("A='b\tc'", "line 1: a control character");
 	REFUSED("A='b\0c'", "line 1: a control character");
 	REFUSED("A\0='b'", "line 1: not KEY");

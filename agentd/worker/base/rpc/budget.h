@@ -19,7 +19,7 @@ int64_t rpc_budget_share(void);
 int64_t rpc_budget_used(void); /* beyond the shares */
 void rpc_budget_join(struct rpc_budget_account *a);
 void rpc_budget_leave(struct rpc_budget_account *a);
-/* What goes (`more` < 0) is first of what drains. */
+/* A release (`more` < 0) is taken from draining first. */
 void rpc_budget_charge(struct rpc_budget_account *a, int64_t more);
 /* The one to empty next; NULL: the budget is kept. */
 struct rpc_budget_account *rpc_budget_worst(void);

@@ -3,8 +3,8 @@
 #pragma once
 #include "channel.h"
 #include "server.h"
-#include "tag.h"
-#include "turn.h"
+#include "tag_internal.h"
+#include "turn_internal.h"
 #include "wait.h"
 
 #include <grpc/grpc.h>

@@ -165,6 +165,17 @@ static void test_a_tree_that_people_would_find(void **state)
 	}
 }
 
+/* Who may make a cgroup may name it so. */
+static void test_a_name_that_a_terminal_would_obey(void **state)
+{
+	struct world *w = *state;
+	char tree[PATH_MAX];
+
+	rig_shell("mkdir -p \"%s/$(printf 'a\\033[2J\\nb')/x\351-kubepods.slice\"", w->dir);
+	assert_true(kubepods_look(w->root, tree));
+	assert_string_equal(tree, "a?[2J?b/x?-kubepods.slice");
+}
+
 static void test_what_all_redirected_pods_are_below(void **state)
 {
 	struct world *w = *state;
@@ -237,6 +248,7 @@ int main(void)
 	    NAMES_TEST(test_a_tree_that_is_named),
 	    NAMES_TEST(test_no_tree_is_said_in_words_of_the_node),
 	    NAMES_TEST(test_a_tree_that_people_would_find),
+	    NAMES_TEST(test_a_name_that_a_terminal_would_obey),
 	    NAMES_TEST(test_what_all_redirected_pods_are_below),
 	    NAMES_TEST(test_no_way_leads_out),
 	    cmocka_unit_test(test_is_it_a_pods),

@@ -444,7 +444,7 @@ static void test_emptied_secret(void **state)
 	look(&b);
 	assert_string_equal(b.plan.wrong, "");
 	assert_true(b.plan.put);
-	assert_string_equal(b.plan.step, "what a replica knows is put back");
+	assert_string_equal(b.plan.step, "a replica's own data is put back");
 	run(HOUR / 2);
 	assert_string_equal(get(ROTATION_NEXT_CRT), ca);
 	run(3 * DAY);

@@ -1,4 +1,4 @@
-/* tag.h - an operation of grpc's that is under way, and lists of those that are finished.
+/* tag_internal.h - an operation of grpc's that is under way, and lists of those that are finished.
  *
  * Everything that grpc will report on is a tag embedded in the object it is about; the object lives
  * until all its tags came back (grpc-core.md 8), also long after its owner let go of it.

@@ -1,4 +1,4 @@
-/* turn.h - what intake.c keeps of streams that are read in turn (channel.h).
+/* turn_internal.h - what intake.c keeps of streams that are read in turn (channel.h).
  */
 #pragma once
 #include "ledger.h"
