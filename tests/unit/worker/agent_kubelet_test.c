@@ -2,6 +2,7 @@
  * what a publish leads to, and what a restart finds.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/link_volume.c tests/fake/x509.c tests/unit/worker/kubelet/csi_rig.c
+ * LINK: tests/unit/worker/token_rig.c
  */
 #include <setjmp.h>
 #include <stdarg.h>

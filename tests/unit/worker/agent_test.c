@@ -2,6 +2,7 @@
  * the wiring: which event leads to which, and that an end undoes its beginning.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/x509.c tests/fake/link_volume.c
+ * LINK: tests/unit/worker/metrics_rig.c tests/unit/worker/token_rig.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,6 +23,8 @@
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/x509.h"
+#include "tests/unit/worker/metrics_rig.h"
+#include "tests/unit/worker/token_rig.h"
 #include "worker/ads/discovery.h"
 #include "worker/agent.h"
 #include "worker/base/metrics.h"
@@ -103,42 +106,9 @@ static void manifest(struct world *w, const char *uid, const char *name, const c
 	fake_loop_advance(w->loop, 0);
 }
 
-static char *base64url(const char *text)
-{
-	static const char digits[] =
-	    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-	size_t n = strlen(text), at = 0;
-	char *out = mem_zalloc(n * 4 / 3 + 8);
-
-	for (size_t i = 0; i < n; i += 3) {
-		uint32_t v = (uint32_t)(unsigned char)text[i] << 16;
-
-		v |= i + 1 < n ? (uint32_t)(unsigned char)text[i + 1] << 8 : 0;
-		v |= i + 2 < n ? (uint32_t)(unsigned char)text[i + 2] : 0;
-		for (unsigned k = 0; k < 4 && i + k <= n; k++)
-			out[at++] = digits[v >> (18 - 6 * k) & 63];
-	}
-	return out;
-}
-
-/* A token as the kubelet makes it; the signature is istiod's business. */
-static char *token_until(const char *uid, const char *sa, int64_t expires)
-{
-	auto_free char *claims =
-	    mem_printf("{\"aud\":[\"istio-ca\"],\"exp\":%lld,\"sub\":"
-		       "\"system:serviceaccount:demo:%s\",\"kubernetes.io\":{"
-		       "\"namespace\":\"demo\",\"serviceaccount\":{\"name\":\"%s\"},"
-		       "\"pod\":{\"name\":\"p\",\"uid\":\"%s\"}}}",
-		(long long)expires, sa, sa, uid);
-	auto_free char *header = base64url("{\"alg\":\"RS256\"}");
-	auto_free char *payload = base64url(claims);
-
-	return mem_printf("%s.%s.c2ln", header, payload);
-}
-
 static char *token_for(const char *uid, const char *sa)
 {
-	return token_until(uid, sa, 1900000000);
+	return rig_token(uid, "demo", sa, 1900000000);
 }
 
 static void give_token(struct world *w, const struct uuid *pod, const char *uid, const char *sa)
@@ -333,7 +303,7 @@ static void an_expired_token_gets_no_key(void **state)
 
 	(void)state;
 	begin(&w);
-	jwt = token_until(UID_A, "web", loop_now_ms(w.loop) / 1000 + 600);
+	jwt = rig_token(UID_A, "demo", "web", loop_now_ms(w.loop) / 1000 + 600);
 	manifest(&w, UID_A, "web-0", "");
 	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
@@ -769,18 +739,6 @@ static void a_removed_pod_is_undone(void **state)
 	end(&w);
 }
 
-static bool metric_is(const char *line)
-{
-	struct evbuffer *b = evbuffer_new();
-	bool found;
-
-	metrics_render(b);
-	evbuffer_add(b, "", 1);
-	found = strstr((char *)evbuffer_pullup(b, -1), line) != NULL;
-	evbuffer_free(b);
-	return found;
-}
-
 static void remove_pod(struct world *w, const char *file)
 {
 	fake_link_manifest(w->link, file, NULL);
@@ -801,12 +759,12 @@ static void metrics_go_with_the_last_pod_of_a_name(void **state)
 	answer_csr(&w, fake_rpc_stream(w.rpc, 0), 1, "ROOT");
 	open_ads(&w, 0);
 	manifest(&w, UID_A, "web-0", "env: {ISTIO_META_X: y}\n"); /* a change keeps its counters */
-	assert_true(metric_is(REQUESTS " 1\n"));
+	assert_metric(REQUESTS " 1\n");
 	manifest(&w, UID_B, "web-0", "");
 	remove_pod(&w, UID_A ".yaml");
-	assert_true(metric_is(REQUESTS " 1\n"));
+	assert_metric(REQUESTS " 1\n");
 	remove_pod(&w, UID_B ".yaml");
-	assert_false(metric_is("web-0"));
+	assert_false(metrics_say("web-0"));
 	end(&w);
 }
 
