@@ -70,6 +70,27 @@ struct link_packet rig_expect(struct rig *r, enum link_what what, int *fd)
 	return p;
 }
 
+void rig_drain(struct rig *r)
+{
+	struct link_packet p;
+	int fd;
+
+	while (rig_next(r, &p, &fd))
+		if (fd >= 0)
+			close(fd);
+}
+
+void rig_next_worker(struct rig *r)
+{
+	int admin;
+
+	close(r->fd);
+	rig_attach(r);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &admin);
+	close(admin);
+}
+
 void rig_quiet(struct rig *r)
 {
 	struct link_packet p;

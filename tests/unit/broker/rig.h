@@ -47,6 +47,8 @@ extern const struct uuid rig_pod, rig_other;
 extern const char rig_pod_text[];
 
 int rig_attach(struct rig *r);
+/* The one before ends; the next has been told of the node. */
+void rig_next_worker(struct rig *r);
 
 /* False: nothing is there (or, without MSG_DONTWAIT, nobody). */
 bool rig_receive(struct rig *r, int flags, struct link_packet *p, int *fd);
@@ -57,6 +59,7 @@ bool rig_next(struct rig *r, struct link_packet *p, int *fd);
 /* What arrives must be a packet of this kind. */
 struct link_packet rig_expect(struct rig *r, enum link_what what, int *fd);
 void rig_quiet(struct rig *r);
+void rig_drain(struct rig *r); /* what comes is closed, and forgotten */
 void rig_send(struct rig *r, const void *bytes, size_t size, const int *fds, int nfds);
 
 struct rig_ask {

@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cmocka.h>
 #include <event2/buffer.h>
@@ -119,23 +118,12 @@ static void give_token(struct world *w, const struct uuid *pod, const char *uid,
 	fake_loop_advance(w->loop, 0);
 }
 
-/* A listener without a name: nobody connects in these tests. */
-static int listener(void)
-{
-	const struct sockaddr_un any = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	assert_int_equal(bind(fd, (const struct sockaddr *)&any, sizeof(any.sun_family)), 0);
-	assert_int_equal(listen(fd, 1), 0);
-	return fd;
-}
-
 static void serve(struct world *w, const struct uuid *pod)
 {
 	fake_link_added(w->link, pod, NULL);
 	fake_loop_advance(w->loop, 0);
-	fake_link_listening(w->link, pod, LINK_LISTEN_SDS, listener(), NULL);
-	fake_link_listening(w->link, pod, LINK_LISTEN_XDS, listener(), NULL);
+	fake_link_listening(w->link, pod, LINK_LISTEN_SDS, fake_link_listener(), NULL);
+	fake_link_listening(w->link, pod, LINK_LISTEN_XDS, fake_link_listener(), NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -638,10 +626,10 @@ static void ready_is_said_once_when_each_pod_was_told(void **state)
 	fake_link_synced(w.link);
 	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
-	fake_link_listening(w.link, &w.a, LINK_LISTEN_SDS, listener(), NULL);
+	fake_link_listening(w.link, &w.a, LINK_LISTEN_SDS, fake_link_listener(), NULL);
 	assert_int_equal(fake_link_ready(w.link), 0);
 	assert_int_equal(fake_link_logs(w.link), 1); /* before all else */
-	fake_link_listening(w.link, &w.a, LINK_LISTEN_XDS, listener(), NULL);
+	fake_link_listening(w.link, &w.a, LINK_LISTEN_XDS, fake_link_listener(), NULL);
 	assert_int_equal(fake_link_ready(w.link), 1);
 	manifest(&w, UID_B, "web-1", "");
 	serve(&w, &w.b);

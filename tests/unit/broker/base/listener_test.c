@@ -191,17 +191,6 @@ static void test_a_worker_that_shuts_admin_down_is_killed(void **state)
 
 /* --- the next worker, the next broker --- */
 
-static void next_worker(struct rig *r)
-{
-	int admin;
-
-	close(r->fd);
-	rig_attach(r);
-	rig_expect(r, LINK_HELLO, NULL);
-	rig_expect(r, LINK_NODE_LISTENER, &admin);
-	close(admin);
-}
-
 static bool has_directory(struct rig *r, const char *uid)
 {
 	return !access(rig_at(r, "run/pods/%s", uid), F_OK);
@@ -221,7 +210,7 @@ static void test_ready_sweeps_what_was_not_added(void **state)
 	rig_add(r);
 	rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_other});
 	close(rig_listen(r, &rig_other, LINK_LISTEN_SDS));
-	next_worker(r);
+	rig_next_worker(r);
 	rig_add(r);
 	assert_true(has_directory(r, other_text) && has_directory(r, third_text));
 	rig_do(r, (struct rig_ask){.op = LINK_READY});
@@ -239,10 +228,10 @@ static void test_ready_leaves_what_has_a_manifest(void **state)
 
 	rig_add(r);
 	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
-	next_worker(r);
+	rig_next_worker(r);
 	rig_do(r, (struct rig_ask){.op = LINK_READY});
 	assert_true(has_directory(r, rig_pod_text));
-	next_worker(r);
+	rig_next_worker(r);
 	rig_shell("mkdir -p %s", rig_at(r, "pods.d"));
 	rig_file(rig_at(r, "pods.d/%s.yaml", rig_pod_text), "?");
 	rig_do(r, (struct rig_ask){.op = LINK_READY});
@@ -250,7 +239,7 @@ static void test_ready_leaves_what_has_a_manifest(void **state)
 	int c = rig_connect(rig_mount(r, "socket"));
 	assert_true(c >= 0);
 	close(c);
-	next_worker(r);
+	rig_next_worker(r);
 	unlink(rig_at(r, "pods.d/%s.yaml", rig_pod_text));
 	rig_do(r, (struct rig_ask){.op = LINK_READY});
 	assert_false(has_directory(r, rig_pod_text));
@@ -265,7 +254,7 @@ static void test_the_next_worker_hears_of_its_own_follows_only(void **state)
 	rig_add(r);
 	rig_do(r, (struct rig_ask){.op = LINK_FOLLOW, .kind = LINK_FOLLOW_TOKEN, .pod = &rig_pod});
 	rig_expect(r, LINK_FILE, NULL); /* not there yet */
-	next_worker(r);
+	rig_next_worker(r);
 	rig_file(rig_at(r, "pods.d/%s/token", rig_pod_text), "jwt");
 	rig_quiet(r);
 }
@@ -281,7 +270,7 @@ static void test_what_a_dead_worker_asked_for_is_done(void **state)
 		    r->b, 0); /* its answer stays unread: ECONNRESET comes before the rest */
 	rig_request(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_other});
 	rig_request(r, (struct rig_ask){.op = LINK_LISTEN, .pod = &rig_other});
-	next_worker(r);
+	rig_next_worker(r);
 	assert_true(has_directory(r, rig_pod_text) && has_directory(r, other_text));
 	int c = rig_connect(rig_at(r, "run/pods/%s/mount/socket", other_text));
 	assert_true(c >= 0);

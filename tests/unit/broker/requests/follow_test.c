@@ -503,17 +503,6 @@ static void make_pod(struct rig *r, int n)
 	rig_file(rig_at(r, "pods.d/%s", file), file);
 }
 
-static void next_worker(struct rig *r)
-{
-	int admin;
-
-	close(r->fd);
-	rig_attach(r);
-	rig_expect(r, LINK_HELLO, NULL);
-	rig_expect(r, LINK_NODE_LISTENER, &admin);
-	close(admin);
-}
-
 /* As the worker does: nobody waits any more. */
 static void accept_one(struct rig *r, int n, enum link_listener kind)
 {
@@ -546,7 +535,7 @@ static void test_pods_that_are_awaited_come_first(void **state)
 		int to_a = rig_connect(rig_at(r, "run/pods/%s/mount/socket", a));
 		int to_b = rig_connect(rig_at(r, "run/pods/%s/mount/XDS", b));
 		assert_true(to_a >= 0 && to_b >= 0);
-		next_worker(r);
+		rig_next_worker(r);
 		uint32_t id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
 		expect_two(r, id, strcat(a, ".yaml"), strcat(b, ".yaml"));
 		while (rig_next_file(r, id, text, sizeof(text)).state != LINK_FILE_SYNCED)

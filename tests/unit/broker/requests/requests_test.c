@@ -1,8 +1,9 @@
 /* requests_test.c - each row of the request table, and what is no request at all.
- * LINK: tests/fake/apart.c tests/unit/broker/rig.c */
+ * LINK: tests/fake/apart.c tests/unit/broker/rig.c tests/unit/open_fds.c */
 #include "common/err.h"
 #include "common/log.h"
 #include "tests/unit/broker/rig.h"
+#include "tests/unit/open_fds.h"
 #include <sys/resource.h>
 
 static mode_t mode_of(const char *path)
@@ -337,15 +338,6 @@ static void expect_broke(struct rig *r, const void *bytes, size_t size, const in
 	close(r->fd);
 	rig_stop(r);
 	rig_start(r);
-}
-
-static int open_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 static void test_protocol_violations_end_the_worker(void **state)
