@@ -190,6 +190,19 @@ const char *rig_mount(const struct rig *r, const char *name)
 	return rig_at(r, "run/pods/%s/mount/%s", rig_pod_text, name);
 }
 
+struct stat rig_stat(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(lstat(path, &st), 0);
+	return st;
+}
+
+mode_t rig_mode(const char *path)
+{
+	return rig_stat(path).st_mode & 07777;
+}
+
 void rig_file(const char *path, const char *text)
 {
 	FILE *f = fopen(path, "we");
@@ -345,6 +358,16 @@ int rig_teardown(void **state)
 	umount2(rig_at(r, "run/state"), MNT_DETACH);
 	rig_shell("rm -rf %s", r->top);
 	return 0;
+}
+
+bool rig_reaches(const char *path, int l)
+{
+	int c = rig_connect(path);
+	int a = c >= 0 ? accept(l, NULL, NULL) : -1;
+
+	close(a);
+	close(c);
+	return a >= 0;
 }
 
 int rig_connect(const char *path)

@@ -87,6 +87,8 @@ const char *rig_mount(const struct rig *r, const char *name);
 /* --- files --- */
 
 void rig_file(const char *path, const char *text);
+struct stat rig_stat(const char *path); /* of the link itself, if it is one */
+mode_t rig_mode(const char *path);      /* its permissions */
 __attribute__((format(printf, 1, 2))) void rig_shell(const char *fmt, ...);
 int rig_memfd(const void *data, size_t size, int seals);
 enum { RIG_SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
@@ -109,4 +111,5 @@ void rig_own_mounts(void);
 int rig_setup(void **state);
 int rig_teardown(void **state);
 int rig_connect(const char *path);
+bool rig_reaches(const char *path, int l); /* a connection there reaches the listener */
 void rig_add(struct rig *r);
