@@ -7,7 +7,7 @@
  * in its own network namespace, has answered exactly what was asked, in order, and has done nothing
  * but what it may do (broker_effects.h).
  *
- * LINK: tests/fake/apart.c tests/fake/disk.c tests/unit/open_fds.c
+ * LINK: tests/fake/apart.c tests/fake/disk.c tests/unit/open_fds.c tests/fuzz/broker_effects.c
  */
 #include "broker/base/fdstore.h"
 #include "broker/requests/broker.h"
