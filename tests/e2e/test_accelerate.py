@@ -86,16 +86,20 @@ def pinned(node, pod):
     return {p.name for p in folder.glob('*')} & {'redirect_meet', 'redirect_setsockopt'}
 
 
-@pytest.fixture
-def make(capturing):
-    """A node whose agentd runs; `allow`: its --redirect-allow."""
-    def make(allow=ALLOW, **settings):
+def maker(capturing, usual):
+    """Makes a node whose agentd runs; `allow`: its --redirect-allow."""
+    def make(allow=usual, **settings):
         node = capturing(mode='release') if SOAK else capturing()
         node.agentd.flags += ['--redirect-allow', allow]
         node.agentd.settings.update(settings)
         node.agentd.start()
         return node
     return make
+
+
+@pytest.fixture
+def make(capturing):
+    return maker(capturing, ALLOW)
 
 
 def furnish(pod):

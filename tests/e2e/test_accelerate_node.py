@@ -5,7 +5,7 @@ import pytest
 
 from . import bpfmap, clients, lanes, mesh
 from .run import sh, wait_for
-from .test_accelerate import BYTES, CONNECTIONS, LONG, SOAK, go_on, left, say, shown
+from .test_accelerate import BYTES, CONNECTIONS, LONG, SOAK, go_on, left, maker, say, shown
 from .test_accelerate import counts as counts_of
 from .test_redirect import captured_pair
 
@@ -31,14 +31,7 @@ def between(node, pod):
 
 @pytest.fixture
 def make(capturing):
-    """A node whose agentd runs; `allow`: its --redirect-allow."""
-    def make(allow=ALLOW, **settings):
-        node = capturing(mode='release') if SOAK else capturing()
-        node.agentd.flags += ['--redirect-allow', allow]
-        node.agentd.settings.update(settings)
-        node.agentd.start()
-        return node
-    return make
+    return maker(capturing, ALLOW)
 
 
 def furnished(node, name, mode, **redirect):

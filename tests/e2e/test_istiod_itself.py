@@ -312,11 +312,9 @@ def test_goaway_lets_streams_live_on(istiod, how):
 
 
 def over_a_goaway(directory, address, root_file, headers, order):
-    import time
-
     from tests.istiod import control
     return direct.goaway_and_after(address, root_file, NODE, headers,
-                                   lambda: control.order(directory, **order) if order else time.sleep(3))
+                                   lambda: order and control.order(directory, **order))
 
 
 def test_stream_caps(istiod):

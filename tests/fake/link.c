@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <utlist.h>
 
 #include <cmocka.h>
@@ -275,6 +277,16 @@ void link_pod_holds(struct link *p, struct link_call **slot, const struct uuid *
 {
 	(void)bytes;
 	fake_link_call(p, slot, LINK_HOLDS, pod, ctx)->done = done;
+}
+
+int fake_link_listener(void)
+{
+	const struct sockaddr_un any = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	assert_int_equal(bind(fd, (const struct sockaddr *)&any, sizeof(any.sun_family)), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	return fd;
 }
 
 void fake_link_listening(

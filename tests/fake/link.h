@@ -19,6 +19,8 @@ int fake_link_waiting(const struct link *p, enum link_op op);
 /* The code of refusals from now on; EPERM before. */
 void fake_link_refuse_with(struct link *p, int code);
 void fake_link_added(struct link *p, const struct uuid *pod, const char *why);
+/* A listener without a name: nobody connects to it. */
+int fake_link_listener(void);
 void fake_link_listening(
     struct link *p, const struct uuid *pod, enum link_listener kind, int fd, const char *why);
 /* The family of the oldest call for such a socket; 0: there is none. */

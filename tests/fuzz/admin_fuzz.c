@@ -4,10 +4,12 @@
  * The rest of the first byte says where the bytes are cut in two.  Whatever came in: the answers
  * are well-formed HTTP of known statuses and printable, a page was only made for a GET of its path,
  * levels were only changed by a POST of /logging, and the connection is gone.
+ * LINK: tests/unit/open_fds.c
  */
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "tests/unit/open_fds.h"
 #include "worker/admin/admin.h"
 #include "worker/base/loop.h"
 
@@ -44,15 +46,6 @@ static void must(bool held)
 {
 	if (!held)
 		abort();
-}
-
-static int count_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 64; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 static json_t *dump_page(void *ctx)
@@ -237,7 +230,7 @@ static void try_requests(const uint8_t *data, size_t size, size_t cut)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	int before = count_fds();
+	int before = open_fds();
 
 	if (!size)
 		return 0;
@@ -247,6 +240,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	else
 		try_requests(
 		    data + 1, size - 1 < SENT_MAX ? size - 1 : SENT_MAX, data[0] / 2u * 2u);
-	must(count_fds() == before);
+	must(open_fds() == before);
 	return 0;
 }

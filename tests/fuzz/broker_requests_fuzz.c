@@ -7,17 +7,17 @@
  * in its own network namespace, has answered exactly what was asked, in order, and has done nothing
  * but what it may do (broker_effects.h).
  *
- * LINK: tests/fake/apart.c tests/fake/disk.c
+ * LINK: tests/fake/apart.c tests/fake/disk.c tests/unit/open_fds.c tests/fuzz/broker_effects.c
  */
 #include "broker/base/fdstore.h"
 #include "broker/requests/broker.h"
 #include "broker_effects.h"
 #include "common/err.h"
+#include "tests/unit/open_fds.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>
-#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { RECORDS_MAX = 64, NFDS = 10, TURNS = 3, FDS_MAX = 256 };
+enum { RECORDS_MAX = 64, NFDS = 10, TURNS = 3 };
 enum { SILENT }; /* the id of a request without an answer */
 
 #define CSI "kubelet/pods/01000000-0000-0000-0000-000000000000/volumes/kubernetes.io~csi"
@@ -78,19 +78,6 @@ static ino_t netns(void)
 	struct stat st;
 
 	return stat("/proc/self/ns/net", &st) ? 0 : st.st_ino;
-}
-
-static int count_fds(void)
-{
-	struct pollfd fds[FDS_MAX];
-	int n = 0;
-
-	for (int fd = 0; fd < FDS_MAX; fd++)
-		fds[fd] = (struct pollfd){.fd = fd};
-	poll(fds, FDS_MAX, 0); /* one call for all of them */
-	for (int fd = 0; fd < FDS_MAX; fd++)
-		n += !(fds[fd].revents & POLLNVAL);
-	return n;
 }
 
 static int remove_one(const char *path, const struct stat *st, int flag, struct FTW *ftw)
@@ -140,9 +127,9 @@ static bool has_fds(int n)
 	for (int i = 0; i < NFDS; i++)
 		if (fcntl(given[i], F_GETFD) < 0)
 			return false;
-	for (int ms = 0; ms < 2000 && count_fds() > n; ms++)
+	for (int ms = 0; ms < 2000 && open_fds() > n; ms++)
 		usleep(1000);
-	return count_fds() <= n;
+	return open_fds() <= n;
 }
 
 static void clean(void)
@@ -455,7 +442,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct session s = {.state = BROKER_SERVING};
 	struct broker_fdstore *kept = broker_fdstore_new();
 	struct err why = {0};
-	int before = count_fds(), pair[2];
+	int before = open_fds(), pair[2];
 
 	clean();
 	make_kubelet();

@@ -2,8 +2,10 @@
  *
  * Whatever was accepted: the identity in the metadata is the manifest's, under one spelling only,
  * and the control plane is one of the node's.
+ * LINK: tests/fuzz/node_rig.c
  */
 #include "node_rig.h"
+#include "tests/unit/worker/envoy/node_context.h"
 #include "worker/pods/manifest_dir.h"
 #include <stdint.h>
 #include <strings.h>

@@ -3,8 +3,10 @@
  *
  * Whatever came in: there is one answer at most, it is well-formed, of a known status and
  * printable; a page was only made for a GET of its very path; and the connection is gone.
+ * LINK: tests/unit/open_fds.c
  */
 #include "common/err.h"
+#include "tests/unit/open_fds.h"
 #include "worker/admin/metrics_port.h"
 #include "worker/base/http/public.h"
 #include "worker/base/loop.h"
@@ -43,15 +45,6 @@ static void must(bool held)
 {
 	if (!held)
 		abort();
-}
-
-static int count_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 64; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 static void on_before(void *ctx)
@@ -180,7 +173,7 @@ static void check_answer(const char *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	const int before = count_fds();
+	const int before = open_fds();
 	const char *bytes = (const char *)data + 1;
 
 	if (!size)
@@ -188,6 +181,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size = size - 1 < SENT_MAX ? size - 1 : SENT_MAX;
 	talk(bytes, size, data[0] < size ? data[0] : size);
 	check_answer(bytes, size);
-	must(count_fds() == before);
+	must(open_fds() == before);
 	return 0;
 }

@@ -3,6 +3,7 @@
  * Whatever was accepted: the document is JSON; node, admin and dynamic_resources are those of a pod
  * without it; all clusters and listeners of such a pod are there, unchanged, in their places, and
  * no other one has a name of theirs.
+ * LINK: tests/fuzz/node_rig.c
  */
 #include "node_rig.h"
 #include <stdint.h>

@@ -4,6 +4,7 @@
  * Whatever was accepted: times and thresholds are within their bounds, one prober has the probe's
  * route, its port is the app's, and the headers are whole lines of printable ASCII that frame
  * nothing.
+ * LINK: tests/fuzz/node_rig.c
  */
 #include "node_rig.h"
 #include "worker/envoy/targets.h"

@@ -4,6 +4,7 @@
  * Whatever was accepted: every port is the app's, every text is printable; the document is JSON,
  * the status port has the routes that were declared and no more, all commands are guarded, and the
  * script is the same for every pod.
+ * LINK: tests/fuzz/node_rig.c
  */
 #include "node_rig.h"
 #include "worker/envoy/targets.h"

@@ -71,6 +71,27 @@ struct link_packet rig_expect(struct rig *r, enum link_what what, int *fd)
 	return p;
 }
 
+void rig_drain(struct rig *r)
+{
+	struct link_packet p;
+	int fd;
+
+	while (rig_next(r, &p, &fd))
+		if (fd >= 0)
+			close(fd);
+}
+
+void rig_next_worker(struct rig *r)
+{
+	int admin;
+
+	close(r->fd);
+	rig_attach(r);
+	rig_expect(r, LINK_HELLO, NULL);
+	rig_expect(r, LINK_NODE_LISTENER, &admin);
+	close(admin);
+}
+
 void rig_quiet(struct rig *r)
 {
 	struct link_packet p;
@@ -177,6 +198,19 @@ const char *rig_at(const struct rig *r, const char *fmt, ...)
 const char *rig_mount(const struct rig *r, const char *name)
 {
 	return rig_at(r, "run/pods/%s/mount/%s", rig_pod_text, name);
+}
+
+struct stat rig_stat(const char *path)
+{
+	struct stat st;
+
+	assert_int_equal(lstat(path, &st), 0);
+	return st;
+}
+
+mode_t rig_mode(const char *path)
+{
+	return rig_stat(path).st_mode & 07777;
 }
 
 void rig_file(const char *path, const char *text)
@@ -334,6 +368,16 @@ int rig_teardown(void **state)
 	umount2(rig_at(r, "run/state"), MNT_DETACH);
 	rig_shell("rm -rf %s", r->top);
 	return 0;
+}
+
+bool rig_reaches(const char *path, int l)
+{
+	int c = rig_connect(path);
+	int a = c >= 0 ? accept(l, NULL, NULL) : -1;
+
+	close(a);
+	close(c);
+	return a >= 0;
 }
 
 int rig_connect(const char *path)

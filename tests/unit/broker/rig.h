@@ -47,6 +47,8 @@ extern const struct uuid rig_pod, rig_other;
 extern const char rig_pod_text[];
 
 int rig_attach(struct rig *r);
+/* The one before ends; the next has been told of the node. */
+void rig_next_worker(struct rig *r);
 
 /* False: nothing is there (or, without MSG_DONTWAIT, nobody). */
 bool rig_receive(struct rig *r, int flags, struct link_packet *p, int *fd);
@@ -59,6 +61,7 @@ struct link_packet rig_expect(struct rig *r, enum link_what what, int *fd);
 void rig_quiet(struct rig *r);
 /* Nothing waits for a turn of the broker, but the audit, whose time may have come just now. */
 bool rig_is_idle(struct rig *r);
+void rig_drain(struct rig *r); /* what comes is closed, and forgotten */
 void rig_send(struct rig *r, const void *bytes, size_t size, const int *fds, int nfds);
 
 struct rig_ask {
@@ -86,6 +89,8 @@ const char *rig_mount(const struct rig *r, const char *name);
 /* --- files --- */
 
 void rig_file(const char *path, const char *text);
+struct stat rig_stat(const char *path); /* of the link itself, if it is one */
+mode_t rig_mode(const char *path);      /* its permissions */
 __attribute__((format(printf, 1, 2))) void rig_shell(const char *fmt, ...);
 int rig_memfd(const void *data, size_t size, int seals);
 enum { RIG_SEALS = F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW };
@@ -108,4 +113,5 @@ void rig_own_mounts(void);
 int rig_setup(void **state);
 int rig_teardown(void **state);
 int rig_connect(const char *path);
+bool rig_reaches(const char *path, int l); /* a connection there reaches the listener */
 void rig_add(struct rig *r);

@@ -1,11 +1,13 @@
 /* inject_test.c - one pod: shapes, wishes, refusals by name, warnings, and the way back.
  *
  * That the result is istiod's is tested beside istiod's own injector (tests/helm/test_engine.py).
+ * LINK: tests/unit/json_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject/config.h"
 #include "inject/inject.h"
+#include "tests/unit/json_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,23 +22,9 @@ static json_t *warnings;
 static struct err e;
 static const struct inject_owner owner = {"apps/v1", "Deployment", "web", "demo"};
 
-/* JSON with ' for ". */
-static json_t *json(const char *text)
-{
-	auto_free char *copy = mem_strdup(text);
-	json_t *v;
-
-	for (char *at = copy; *at; at++)
-		if (*at == '\'')
-			*at = '"';
-	v = json_loads(copy, JSON_DECODE_ANY, NULL);
-	assert_non_null(v);
-	return v;
-}
-
 static void configure(const char *values, const char *mesh, const char *own)
 {
-	json_t *v = json(values), *m = json(mesh), *o = json(own);
+	json_t *v = rig_json(values), *m = rig_json(mesh), *o = rig_json(own);
 
 	inject_config_free(&config);
 	config = inject_config_new(v, m, o, &e);
@@ -71,7 +59,7 @@ static json_t *inject(const json_t *pod)
 
 static json_t *must_inject(const char *pod)
 {
-	json_t *p = json(pod), *out = inject(p);
+	json_t *p = rig_json(pod), *out = inject(p);
 
 	if (!out)
 		fail_msg("%s", e.msg);
@@ -81,7 +69,7 @@ static json_t *must_inject(const char *pod)
 
 static void refused(const char *pod, const char *why)
 {
-	json_t *p = json(pod), *out = inject(p);
+	json_t *p = rig_json(pod), *out = inject(p);
 
 	if (out || !strstr(e.msg, why))
 		fail_msg("%s: %s", pod, out ? "was taken" : e.msg);
@@ -117,7 +105,7 @@ static void null_is_as_good_as_nothing(void **state)
 	json_t *pod = must_inject("{'metadata':null,'spec':{'containers':[{'name':'a'}],"
 				  "'volumes':null,'initContainers':null}}");
 	json_t *back = inject_take_back(pod, &e);
-	json_t *plain = json("{'spec':{'containers':[{'name':'a'}]}}");
+	json_t *plain = rig_json("{'spec':{'containers':[{'name':'a'}]}}");
 
 	(void)state;
 	assert_true(json_equal(back, plain));
@@ -215,7 +203,7 @@ static void its_own_wish_decides(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		json_t *pod = json(rows[i].pod);
+		json_t *pod = rig_json(rows[i].pod);
 		struct inject_rule r = inject_rule_of(pod, rows[i].ns);
 
 		assert_int_equal(r.yes, rows[i].yes);
@@ -252,7 +240,7 @@ static void what_has_no_effect_is_said(void **state)
 
 static void comes_back(const char *text)
 {
-	json_t *before = json(text), *once = inject(before), *twice, *back;
+	json_t *before = rig_json(text), *once = inject(before), *twice, *back;
 
 	if (!once)
 		fail_msg("%s", e.msg);
@@ -305,10 +293,10 @@ static void istiod_is_kept_away(void **state)
 
 static void a_webhooks_annotations_win_and_are_taken_back(void **state)
 {
-	json_t *pod, *again, *back, *plain = json(POD("'own':'1'", ""));
+	json_t *pod, *again, *back, *plain = rig_json(POD("'own':'1'", ""));
 
 	(void)state;
-	config->annotations = json("{'own':'2','kubectl.kubernetes.io/default-container':'x'}");
+	config->annotations = rig_json("{'own':'2','kubectl.kubernetes.io/default-container':'x'}");
 	pod = inject(plain);
 	assert_string_equal(label_of(pod, "annotations", "own"), "2");
 	assert_string_equal(
@@ -368,8 +356,8 @@ static void a_hostile_status_is_refused_or_harmless(void **state)
 	(void)state;
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
 		json_t *pod =
-		    json("{'metadata':{'labels':{},'annotations':{}},'spec':{'containers':["
-			 "{'name':'app'}]}}");
+		    rig_json("{'metadata':{'labels':{},'annotations':{}},'spec':{'containers':["
+			     "{'name':'app'}]}}");
 		auto_free char *text = mem_strdup(bad[i] + 1);
 
 		text[strlen(text) - 1] = '\0';
@@ -381,8 +369,8 @@ static void a_hostile_status_is_refused_or_harmless(void **state)
 	}
 	for (unsigned i = 0; i < sizeof(harmless) / sizeof(*harmless); i++) {
 		json_t *pod =
-		    json("{'metadata':{'name':'n','annotations':{}},'spec':{'containers':["
-			 "{'name':'app','image':'good'}]}}");
+		    rig_json("{'metadata':{'name':'n','annotations':{}},'spec':{'containers':["
+			     "{'name':'app','image':'good'}]}}");
 		json_t *back, *spec = json_deep_copy(json_object_get(pod, "spec"));
 
 		json_object_set_new(
@@ -402,7 +390,7 @@ static void a_name_to_come_is_known_by_its_beginning(void **state)
 {
 	const struct inject_owner none = {"v1", "Pod", "", "demo"};
 	json_t *pod =
-	    json("{'metadata':{'generateName':'web-'},'spec':{'containers':[{'name':'a'}]}}");
+	    rig_json("{'metadata':{'generateName':'web-'},'spec':{'containers':[{'name':'a'}]}}");
 	json_t *out = inject_pod(config, &none, pod, warnings, &e), *labels;
 
 	(void)state;

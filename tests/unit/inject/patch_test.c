@@ -1,9 +1,10 @@
 /* patch_test.c - the difference of two values: what is in it, and that it makes the second of the
  * first.
+ * LINK: tests/unit/json_rig.c
  */
-#include "common/mem.h"
 #include "inject/patch.h"
 #include "tests/fuzz/patch_rig.h"
+#include "tests/unit/json_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,23 +14,10 @@
 
 #include <cmocka.h>
 
-/* JSON with ' for ". */
-static json_t *of(const char *text)
-{
-	auto_free char *copy = mem_strdup(text);
-	json_t *v;
-
-	for (char *at = copy; *at; at++)
-		if (*at == '\'')
-			*at = '"';
-	v = json_loads(copy, JSON_DECODE_ANY, NULL);
-	assert_non_null(v);
-	return v;
-}
-
 static void assert_patch(const char *from_text, const char *to_text, const char *patch_text)
 {
-	json_t *from = of(from_text), *to = of(to_text), *wanted = of(patch_text), *done;
+	json_t *from = rig_json(from_text), *to = rig_json(to_text), *wanted = rig_json(patch_text),
+	       *done;
 	json_t *patch = inject_patch(from, to);
 
 	if (!json_equal(patch, wanted))

@@ -1,9 +1,13 @@
-/* preflight_test.c - pods that run with istiod's sidecar: which could be agentd's, and how. */
+/* preflight_test.c - pods that run with istiod's sidecar: which could be agentd's, and how.
+ *
+ * LINK: tests/unit/json_rig.c
+ */
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject/before.h"
 #include "inject/config.h"
 #include "inject/preflight.h"
+#include "tests/unit/json_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -35,24 +39,9 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* JSON with ' for ". */
-static json_t *read_json(const char *text)
-{
-	auto_free char *copy = mem_strdup(text);
-	json_t *o;
-
-	for (char *at = copy; *at; at++)
-		if (*at == '\'')
-			*at = '"';
-	o = json_loads(copy, 0, NULL);
-	if (!o)
-		fail_msg("%s", copy);
-	return o;
-}
-
 static void take_text(const char *text)
 {
-	json_t *o = read_json(text);
+	json_t *o = rig_json(text);
 
 	assert_int_equal(preflight_take(o, &e, p), 0);
 	json_decref(o);
@@ -271,13 +260,13 @@ static void hostile_pods_are_rows_as_others(void **state)
 /* The pod as it was: what the injector added is gone, what was the pod's own is back. */
 static void the_pod_before_is_as_its_owner_wrote_it(void **state)
 {
-	json_t *pod = read_json(WEB(",'proxy.istio.io/overrides':'{\\'containers\\':[{\\'name\\':"
-				    "\\'istio-proxy\\',\\'image\\':\\'auto\\'}]}'",
+	json_t *pod = rig_json(WEB(",'proxy.istio.io/overrides':'{\\'containers\\':[{\\'name\\':"
+				   "\\'istio-proxy\\',\\'image\\':\\'auto\\'}]}'",
 	    PROBERS, REWRITTEN, ""));
 	json_t *want =
-	    read_json("{'initContainers':[],'volumes':[{'name':'own'}],'containers':[{'name':'app',"
-		      "'readinessProbe':{'tcpSocket':{'port':8080}}},{'name':'istio-proxy','image':"
-		      "'auto'}]}");
+	    rig_json("{'initContainers':[],'volumes':[{'name':'own'}],'containers':[{'name':'app',"
+		     "'readinessProbe':{'tcpSocket':{'port':8080}}},{'name':'istio-proxy','image':"
+		     "'auto'}]}");
 	struct inject_before b;
 
 	(void)state;

@@ -1,8 +1,9 @@
 /* workload_test.c - where the pods of each kind are, and who owns them.
  *
- * LINK: tests/unit/inject/work_rig.c
+ * LINK: tests/unit/inject/work_rig.c tests/unit/json_rig.c
  */
 #include "common/mem.h"
+#include "tests/unit/json_rig.h"
 #include "work_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,15 +17,8 @@
 /* JSON with ' for "; done. */
 static json_t *done(const char *text)
 {
-	auto_free char *copy = mem_strdup(text);
-	json_t *o, *out;
+	json_t *o = rig_json(text), *out = inject_object(&work, o, &e);
 
-	for (char *at = copy; *at; at++)
-		if (*at == '\'')
-			*at = '"';
-	o = json_loads(copy, 0, NULL);
-	assert_non_null(o);
-	out = inject_object(&work, o, &e);
 	if (!out)
 		fail_msg("%s", e.msg);
 	json_decref(o);

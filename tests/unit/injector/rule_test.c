@@ -1,8 +1,12 @@
-/* rule_test.c - Istio's order: the pod, never, always, the policy; and selectors that are none. */
+/* rule_test.c - Istio's order: the pod, never, always, the policy; and selectors that are none.
+ *
+ * LINK: tests/unit/json_rig.c
+ */
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject/config.h"
 #include "injector/rule.h"
+#include "tests/unit/json_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,23 +17,9 @@
 
 static struct err e;
 
-/* JSON with ' for ". */
-static json_t *of(const char *text)
-{
-	auto_free char *copy = mem_strdup(text);
-	json_t *v;
-
-	for (char *at = copy; *at; at++)
-		if (*at == '\'')
-			*at = '"';
-	v = json_loads(copy, 0, NULL);
-	assert_non_null(v);
-	return v;
-}
-
 static struct inject_config *config(const char *values_text)
 {
-	json_t *values = of(values_text);
+	json_t *values = rig_json(values_text);
 	struct inject_config *c = inject_config_new(values, NULL, NULL, &e);
 
 	json_decref(values);
@@ -42,7 +32,7 @@ static const char *why(const char *values, const char *labels, bool yes)
 	struct inject_config *c = config(values);
 	auto_free char *text =
 	    mem_printf("{'metadata':{'labels':%s},'spec':{'containers':[{'name':'a'}]}}", labels);
-	json_t *pod = of(text);
+	json_t *pod = rig_json(text);
 	struct inject_rule rule;
 
 	assert_int_equal(rule_check(c, &e), 0);

@@ -2,6 +2,7 @@
  * what a publish leads to, and what a restart finds.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/link_volume.c tests/fake/x509.c tests/unit/worker/kubelet/csi_rig.c
+ * LINK: tests/unit/worker/token_rig.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cmocka.h>
 #include <event2/buffer.h>
@@ -48,17 +47,6 @@ struct world {
 	struct uuid uid;
 };
 
-/* A listener without a name: nobody connects in these tests. */
-static int listener(void)
-{
-	const struct sockaddr_un any = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	assert_int_equal(bind(fd, (const struct sockaddr *)&any, sizeof(any.sun_family)), 0);
-	assert_int_equal(listen(fd, 1), 0);
-	return fd;
-}
-
 static void begin(struct world *w, const char *more)
 {
 	auto_free char *text = mem_printf("%s%s", settings, more);
@@ -70,7 +58,7 @@ static void begin(struct world *w, const char *more)
 	if (config_load(
 		&w->config, &(struct config_file){"agentd.yaml", text, strlen(text)}, 1, argv, &e))
 		fail_msg("%s", e.msg);
-	fake_link_node_listener(LINK_NODE_CSI, listener());
+	fake_link_node_listener(LINK_NODE_CSI, fake_link_listener());
 	w->agent = agent_new(w->loop, &w->config, -1, &e);
 	assert_non_null(w->agent);
 	w->link = fake_link_last();
@@ -124,8 +112,8 @@ static void serve(struct world *w)
 {
 	fake_link_added(w->link, &w->uid, NULL);
 	fake_loop_advance(w->loop, 0);
-	fake_link_listening(w->link, &w->uid, LINK_LISTEN_SDS, listener(), NULL);
-	fake_link_listening(w->link, &w->uid, LINK_LISTEN_XDS, listener(), NULL);
+	fake_link_listening(w->link, &w->uid, LINK_LISTEN_SDS, fake_link_listener(), NULL);
+	fake_link_listening(w->link, &w->uid, LINK_LISTEN_XDS, fake_link_listener(), NULL);
 	fake_loop_advance(w->loop, 0);
 }
 

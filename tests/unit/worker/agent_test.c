@@ -2,6 +2,7 @@
  * the wiring: which event leads to which, and that an end undoes its beginning.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/x509.c tests/fake/link_volume.c
+ * LINK: tests/unit/worker/metrics_rig.c tests/unit/worker/token_rig.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cmocka.h>
 #include <event2/buffer.h>
@@ -22,6 +22,8 @@
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/x509.h"
+#include "tests/unit/worker/metrics_rig.h"
+#include "tests/unit/worker/token_rig.h"
 #include "worker/ads/discovery.h"
 #include "worker/agent.h"
 #include "worker/base/metrics.h"
@@ -103,42 +105,9 @@ static void manifest(struct world *w, const char *uid, const char *name, const c
 	fake_loop_advance(w->loop, 0);
 }
 
-static char *base64url(const char *text)
-{
-	static const char digits[] =
-	    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-	size_t n = strlen(text), at = 0;
-	char *out = mem_zalloc(n * 4 / 3 + 8);
-
-	for (size_t i = 0; i < n; i += 3) {
-		uint32_t v = (uint32_t)(unsigned char)text[i] << 16;
-
-		v |= i + 1 < n ? (uint32_t)(unsigned char)text[i + 1] << 8 : 0;
-		v |= i + 2 < n ? (uint32_t)(unsigned char)text[i + 2] : 0;
-		for (unsigned k = 0; k < 4 && i + k <= n; k++)
-			out[at++] = digits[v >> (18 - 6 * k) & 63];
-	}
-	return out;
-}
-
-/* A token as the kubelet makes it; the signature is istiod's business. */
-static char *token_until(const char *uid, const char *sa, int64_t expires)
-{
-	auto_free char *claims =
-	    mem_printf("{\"aud\":[\"istio-ca\"],\"exp\":%lld,\"sub\":"
-		       "\"system:serviceaccount:demo:%s\",\"kubernetes.io\":{"
-		       "\"namespace\":\"demo\",\"serviceaccount\":{\"name\":\"%s\"},"
-		       "\"pod\":{\"name\":\"p\",\"uid\":\"%s\"}}}",
-		(long long)expires, sa, sa, uid);
-	auto_free char *header = base64url("{\"alg\":\"RS256\"}");
-	auto_free char *payload = base64url(claims);
-
-	return mem_printf("%s.%s.c2ln", header, payload);
-}
-
 static char *token_for(const char *uid, const char *sa)
 {
-	return token_until(uid, sa, 1900000000);
+	return rig_token(uid, "demo", sa, 1900000000);
 }
 
 static void give_token(struct world *w, const struct uuid *pod, const char *uid, const char *sa)
@@ -149,23 +118,12 @@ static void give_token(struct world *w, const struct uuid *pod, const char *uid,
 	fake_loop_advance(w->loop, 0);
 }
 
-/* A listener without a name: nobody connects in these tests. */
-static int listener(void)
-{
-	const struct sockaddr_un any = {.sun_family = AF_UNIX};
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	assert_int_equal(bind(fd, (const struct sockaddr *)&any, sizeof(any.sun_family)), 0);
-	assert_int_equal(listen(fd, 1), 0);
-	return fd;
-}
-
 static void serve(struct world *w, const struct uuid *pod)
 {
 	fake_link_added(w->link, pod, NULL);
 	fake_loop_advance(w->loop, 0);
-	fake_link_listening(w->link, pod, LINK_LISTEN_SDS, listener(), NULL);
-	fake_link_listening(w->link, pod, LINK_LISTEN_XDS, listener(), NULL);
+	fake_link_listening(w->link, pod, LINK_LISTEN_SDS, fake_link_listener(), NULL);
+	fake_link_listening(w->link, pod, LINK_LISTEN_XDS, fake_link_listener(), NULL);
 	fake_loop_advance(w->loop, 0);
 }
 
@@ -333,7 +291,7 @@ static void an_expired_token_gets_no_key(void **state)
 
 	(void)state;
 	begin(&w);
-	jwt = token_until(UID_A, "web", loop_now_ms(w.loop) / 1000 + 600);
+	jwt = rig_token(UID_A, "demo", "web", loop_now_ms(w.loop) / 1000 + 600);
 	manifest(&w, UID_A, "web-0", "");
 	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
@@ -668,10 +626,10 @@ static void ready_is_said_once_when_each_pod_was_told(void **state)
 	fake_link_synced(w.link);
 	fake_link_added(w.link, &w.a, NULL);
 	fake_loop_advance(w.loop, 0);
-	fake_link_listening(w.link, &w.a, LINK_LISTEN_SDS, listener(), NULL);
+	fake_link_listening(w.link, &w.a, LINK_LISTEN_SDS, fake_link_listener(), NULL);
 	assert_int_equal(fake_link_ready(w.link), 0);
 	assert_int_equal(fake_link_logs(w.link), 1); /* before all else */
-	fake_link_listening(w.link, &w.a, LINK_LISTEN_XDS, listener(), NULL);
+	fake_link_listening(w.link, &w.a, LINK_LISTEN_XDS, fake_link_listener(), NULL);
 	assert_int_equal(fake_link_ready(w.link), 1);
 	manifest(&w, UID_B, "web-1", "");
 	serve(&w, &w.b);
@@ -769,18 +727,6 @@ static void a_removed_pod_is_undone(void **state)
 	end(&w);
 }
 
-static bool metric_is(const char *line)
-{
-	struct evbuffer *b = evbuffer_new();
-	bool found;
-
-	metrics_render(b);
-	evbuffer_add(b, "", 1);
-	found = strstr((char *)evbuffer_pullup(b, -1), line) != NULL;
-	evbuffer_free(b);
-	return found;
-}
-
 static void remove_pod(struct world *w, const char *file)
 {
 	fake_link_manifest(w->link, file, NULL);
@@ -801,12 +747,12 @@ static void metrics_go_with_the_last_pod_of_a_name(void **state)
 	answer_csr(&w, fake_rpc_stream(w.rpc, 0), 1, "ROOT");
 	open_ads(&w, 0);
 	manifest(&w, UID_A, "web-0", "env: {ISTIO_META_X: y}\n"); /* a change keeps its counters */
-	assert_true(metric_is(REQUESTS " 1\n"));
+	assert_metric(REQUESTS " 1\n");
 	manifest(&w, UID_B, "web-0", "");
 	remove_pod(&w, UID_A ".yaml");
-	assert_true(metric_is(REQUESTS " 1\n"));
+	assert_metric(REQUESTS " 1\n");
 	remove_pod(&w, UID_B ".yaml");
-	assert_false(metric_is("web-0"));
+	assert_false(metrics_say("web-0"));
 	end(&w);
 }
 

@@ -1,6 +1,6 @@
 /* apart_test.c - descriptors whose close(2) lasts for an hour, wherever a worker or a pod can put
  * them.  Who waits for one is ended by SIGALRM.
- * LINK: tests/unit/broker/rig.c */
+ * LINK: tests/unit/broker/rig.c tests/unit/lingering.c */
 #include "broker/base/apart.h"
 #include "tests/unit/broker/rig.h"
 #include "tests/unit/lingering.h"

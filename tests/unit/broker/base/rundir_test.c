@@ -102,6 +102,55 @@ static void test_a_lock_of_something_else_is_none(void **state)
 	assert_int_equal(broker_rundir_open(&t->b, t->run, t->next, &e), 0);
 }
 
+/* --- by a whole broker --- */
+
+static void refuse_run(struct rig *r, const char *why)
+{
+	struct err e = {0};
+
+	assert_null(rig_broker(r, &e));
+	if (!strstr(e.msg, why))
+		fail_msg("\"%s\" lacks \"%s\"", e.msg, why);
+}
+
+static void test_a_second_broker_is_refused(void **state)
+{
+	struct rig *r = *state;
+	struct err e = {0};
+	char text[32];
+
+	rig_add(r);
+	int l = rig_listen(r, &rig_pod, LINK_LISTEN_SDS);
+	assert_null(rig_broker(r, &e));
+	assert_int_equal(e.code, EBUSY);
+	snprintf(text, sizeof(text), "pid %d", (int)getpid());
+	assert_non_null(strstr(e.msg, text));
+	assert_true(rig_reaches(rig_mount(r, "socket"), l)); /* the first one is not disturbed */
+	close(l);
+}
+
+static void test_a_run_directory_of_others_is_refused(void **state)
+{
+	struct rig *r = *state;
+
+	rig_stop(r);
+	assert_int_equal(chmod(r->run, 0777), 0);
+	refuse_run(r, "written by others");
+	assert_int_equal(chmod(r->run, 0755) | chown(r->run, 12345, 0), 0);
+	refuse_run(r, "written by others");
+	assert_int_equal(chown(r->run, 0, 0), 0);
+	assert_int_equal(chmod(rig_at(r, "run/pods"), 0770), 0);
+	refuse_run(r, "written by others");
+	umount2(rig_at(r, "run/state"), MNT_DETACH);
+	rig_shell("cd %s && mv run real && ln -s real run", r->top);
+	refuse_run(r, "not a directory");
+	rig_shell("cd %s && rm run && touch run", r->top);
+	refuse_run(r, "not a directory");
+	rig_shell("cd %s && rm run", r->top);
+	r->o.run = "/nonexistent/run";
+	refuse_run(r, "mkdir /nonexistent/run");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -109,6 +158,10 @@ int main(void)
 		test_a_second_one_is_told_what_it_may_do, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_who_is_given_the_lock_has_it, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_a_lock_of_something_else_is_none, setup, teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_a_second_broker_is_refused, rig_setup, rig_teardown),
+	    cmocka_unit_test_setup_teardown(
+		test_a_run_directory_of_others_is_refused, rig_setup, rig_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -76,7 +76,7 @@ static void test_a_volume_with_processes(void **state)
 	rig_shell("mkdir %s", volume);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
-	for (int i = 0; rmdir(cgroup) && errno == EBUSY && i < 1000; i++)
+	for (int i = 0; rmdir(cgroup) && errno == EBUSY && i < 30000; i++)
 		usleep(1000);
 	bound(r, NULL);
 }

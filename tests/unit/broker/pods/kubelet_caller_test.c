@@ -116,7 +116,7 @@ static int tree_teardown(void **state)
 	char cmd[PATH_MAX + 64];
 
 	snprintf(cmd, sizeof(cmd), "find %.3000s -depth -type d -exec rmdir {} +", t->top);
-	for (int i = 0; i < 200 && !access(t->top, F_OK); i++)
+	for (int i = 0; i < 6000 && !access(t->top, F_OK); i++)
 		if (system(cmd)) /* NOLINT(cert-env33-c) */
 			usleep(5000);
 	return access(t->top, F_OK) ? 0 : -1;

@@ -80,7 +80,7 @@ static void end(struct world *w)
 	close(w->pod);
 	for (int i = CGROUPS; i-- > 0;) {
 		snprintf(path, sizeof(path), "%s%s", w->path, cgroups[i]);
-		for (int n = 0; rmdir(path) && errno == EBUSY && n < 2000; n++)
+		for (int n = 0; rmdir(path) && errno == EBUSY && n < 30000; n++)
 			usleep(1000);
 	}
 	assert_int_equal(access(w->path, F_OK), -1);

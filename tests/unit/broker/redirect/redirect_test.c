@@ -343,7 +343,7 @@ static void test_a_dead_namespace_is_not_live(void **state)
 	place_live(p, &web, netns, 7);
 	redirect_free(&p->r);
 	close(netns);
-	for (int i = 0; i < 1000 && !p->r; i++) { /* the kernel takes it down by and by */
+	for (int i = 0; i < 30000 && !p->r; i++) { /* the kernel takes it down by and by */
 		struct bpf_link_info info = {0};
 		uint32_t len = sizeof(info);
 		char name[96];

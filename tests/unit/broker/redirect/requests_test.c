@@ -106,12 +106,7 @@ static struct link_packet told(enum link_what what)
 /* Notes about namespaces. */
 static void drain(void)
 {
-	struct link_packet p;
-	int fd;
-
-	while (rig_next(w.rig, &p, &fd))
-		if (fd >= 0)
-			close(fd);
+	rig_drain(w.rig);
 }
 
 static void in_force(void)

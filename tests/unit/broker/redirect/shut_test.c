@@ -68,12 +68,7 @@ static int teardown(void **state)
 
 static void turn(void)
 {
-	struct link_packet p;
-	int fd;
-
-	while (rig_next(w.rig, &p, &fd))
-		if (fd >= 0)
-			close(fd);
+	rig_drain(w.rig);
 }
 
 static void restart(void)

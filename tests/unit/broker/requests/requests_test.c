@@ -1,17 +1,10 @@
 /* requests_test.c - each row of the request table, and what is no request at all.
- * LINK: tests/fake/apart.c tests/unit/broker/rig.c */
+ * LINK: tests/fake/apart.c tests/unit/broker/rig.c tests/unit/open_fds.c */
 #include "common/err.h"
 #include "common/log.h"
 #include "tests/unit/broker/rig.h"
+#include "tests/unit/open_fds.h"
 #include <sys/resource.h>
-
-static mode_t mode_of(const char *path)
-{
-	struct stat st;
-
-	assert_int_equal(lstat(path, &st), 0);
-	return st.st_mode & 07777;
-}
 
 /* --- pods --- */
 
@@ -22,125 +15,11 @@ static void test_directories_have_their_modes(void **state)
 
 	rig_add(r);
 	umask(before);
-	assert_int_equal(mode_of(r->run), 0711);
-	assert_int_equal(mode_of(rig_at(r, "run/pods")), 0700);
-	assert_int_equal(mode_of(rig_at(r, "run/pods/%s", rig_pod_text)), 0700);
-	assert_int_equal(mode_of(rig_mount(r, "")), 0755);
-	assert_int_equal(mode_of(rig_at(r, "run/admin.sock")), 0600);
-}
-
-/* --- what somebody removed --- */
-
-static void put_file(struct rig *r, unsigned kind, const char *text)
-{
-	int fd = rig_memfd(text, strlen(text), RIG_SEALS);
-
-	rig_do(r, (struct rig_ask){.op = LINK_WRITE, .kind = kind, .pod = &rig_pod, .fd = fd});
-	close(fd);
-}
-
-/* The next thing that the broker says unasked; it looks a tenth of a second after a notice. */
-static struct link_packet said(struct rig *r, enum link_what what, int *fd)
-{
-	struct link_packet p = {.what = 0};
-
-	*fd = -1;
-	for (int i = 0; i < 300 && !rig_receive(r, MSG_DONTWAIT, &p, fd); i++)
-		assert_int_equal(broker_turn(r->b, 100), BROKER_SERVING);
-	assert_int_equal(p.what, what);
-	return p;
-}
-
-static void test_a_socket_that_was_removed_is_put_back(void **state)
-{
-	struct rig *r = *state;
-	struct link_packet p;
-	int fd;
-
-	rig_add(r);
-	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
-	close(rig_listen(r, &rig_pod, LINK_LISTEN_XDS));
-	assert_int_equal(unlink(rig_mount(r, "XDS")), 0);
-	p = said(r, LINK_LISTENER, &fd);
-	assert_int_equal(p.kind, LINK_LISTEN_XDS);
-	assert_true(uuid_equal(&p.uid, &rig_pod));
-	close(rig_connect(rig_mount(r, "XDS")));
-	close(fd);
-	p = said(r, LINK_POD_NOTE, &fd);
-	assert_int_equal(p.arg, 0);
-	assert_int_equal(p.state, 1);
-	rig_quiet(r); /* once, and the other one is as it was */
-}
-
-static void test_files_that_were_removed_are_asked_for(void **state)
-{
-	struct rig *r = *state;
-	struct link_packet p;
-	int fd;
-
-	rig_add(r);
-	put_file(r, LINK_FILE_BOOTSTRAP, "{}");
-	assert_int_equal(unlink(rig_mount(r, "envoy-rev.json")), 0);
-	p = said(r, LINK_POD_NOTE, &fd);
-	assert_int_equal(p.arg, 1U << LINK_FILE_BOOTSTRAP); /* the other one was never written */
-	assert_int_equal(p.state, 1);
-	assert_int_equal(p.code, 0);
-	rig_quiet(r);
-	put_file(r, LINK_FILE_BOOTSTRAP, "{}");
-	put_file(r, LINK_FILE_ROOT, "root");
-	assert_int_equal(unlink(rig_mount(r, "root-cert.pem")), 0);
-	p = said(r, LINK_POD_NOTE, &fd);
-	assert_int_equal(p.arg, 1U << LINK_FILE_ROOT);
-	assert_int_equal(p.state, 2);
-}
-
-static void test_a_directory_that_was_removed_is_made_again(void **state)
-{
-	struct rig *r = *state;
-	struct link_packet p;
-	int fd;
-
-	rig_add(r);
-	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
-	put_file(r, LINK_FILE_BOOTSTRAP, "{}");
-	for (int i = 1; i <= 2; i++) { /* what was made again is watched again */
-		rig_shell("rm -rf %s",
-		    i == 1 ? rig_at(r, "run/pods/%s", rig_pod_text) : rig_at(r, "run/pods"));
-		p = said(r, LINK_LISTENER, &fd);
-		close(fd);
-		p = said(r, LINK_POD_NOTE, &fd);
-		assert_int_equal(p.arg, 1U << LINK_FILE_BOOTSTRAP);
-		assert_int_equal(p.state, 4 * i); /* two directories, a socket, a file */
-		assert_int_equal(mode_of(rig_at(r, "run/pods")), 0700);
-		assert_int_equal(mode_of(rig_at(r, "run/pods/%s", rig_pod_text)), 0700);
-		assert_int_equal(mode_of(rig_mount(r, "")), 0755);
-		close(rig_connect(rig_mount(r, "socket")));
-		put_file(r, LINK_FILE_BOOTSTRAP, "{}");
-	}
-}
-
-/* It is said why, once, until it can be. */
-static void test_what_cannot_be_put_back_is_said(void **state)
-{
-	struct rig *r = *state;
-	struct link_packet p;
-	int fd;
-
-	rig_shell("mount --bind %s/pods %s/pods", r->run, r->run);
-	rig_add(r);
-	close(rig_listen(r, &rig_pod, LINK_LISTEN_SDS));
-	assert_int_equal(unlink(rig_mount(r, "socket")), 0);
-	rig_shell("mount -o remount,bind,ro %s/pods", r->run);
-	p = said(r, LINK_POD_NOTE, &fd);
-	assert_int_equal(p.code, EROFS);
-	assert_non_null(strstr(p.why, "socket"));
-	rig_shell("mount -o remount,bind,rw %s/pods", r->run);
-	p = said(r, LINK_LISTENER, &fd);
-	close(fd);
-	p = said(r, LINK_POD_NOTE, &fd);
-	assert_int_equal(p.code, 0);
-	close(rig_connect(rig_mount(r, "socket")));
-	rig_shell("umount -l %s/pods", r->run);
+	assert_int_equal(rig_mode(r->run), 0711);
+	assert_int_equal(rig_mode(rig_at(r, "run/pods")), 0700);
+	assert_int_equal(rig_mode(rig_at(r, "run/pods/%s", rig_pod_text)), 0700);
+	assert_int_equal(rig_mode(rig_mount(r, "")), 0755);
+	assert_int_equal(rig_mode(rig_at(r, "run/admin.sock")), 0600);
 }
 
 /* The worker of a later broker adds again what is there already. */
@@ -238,7 +117,7 @@ static void test_listeners_are_reachable_and_non_blocking(void **state)
 	rig_add(r);
 	for (unsigned kind = 0; kind < LINK_LISTENER_END; kind++) {
 		int l = rig_listen(r, &rig_pod, kind);
-		assert_int_equal(mode_of(rig_mount(r, names[kind])), 0666);
+		assert_int_equal(rig_mode(rig_mount(r, names[kind])), 0666);
 		assert_true(fcntl(l, F_GETFL) & O_NONBLOCK);
 		assert_int_equal(accept(l, NULL, NULL), -1);
 		assert_int_equal(errno, EAGAIN);
@@ -264,7 +143,7 @@ static void expect_mount_file(struct rig *r, const char *name, const char *text)
 	assert_true(read(fd, got, sizeof(got) - 1) >= 0);
 	close(fd);
 	assert_string_equal(got, text);
-	assert_int_equal(mode_of(rig_mount(r, name)), 0644);
+	assert_int_equal(rig_mode(rig_mount(r, name)), 0644);
 }
 
 static void test_write_renames_into_mount(void **state)
@@ -337,15 +216,6 @@ static void expect_broke(struct rig *r, const void *bytes, size_t size, const in
 	close(r->fd);
 	rig_stop(r);
 	rig_start(r);
-}
-
-static int open_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
 }
 
 static void test_protocol_violations_end_the_worker(void **state)
@@ -547,16 +417,43 @@ static void test_a_loopback_is_dialled_of_machines_alone(void **state)
 	rig_refused(r, dial, ENOTCONN, "network namespace is not known");
 }
 
+/* Also when nobody reads the answers any more. */
+static void test_what_a_dead_worker_asked_for_is_done(void **state)
+{
+	struct rig *r = *state;
+	static const char other_text[] = "09080700-0000-0000-0000-000000000000";
+
+	rig_request(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod});
+	for (int i = 0; i < RIG_TURNS; i++)
+		broker_turn(
+		    r->b, 0); /* its answer stays unread: ECONNRESET comes before the rest */
+	rig_request(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_other});
+	rig_request(r, (struct rig_ask){.op = LINK_LISTEN, .pod = &rig_other});
+	rig_next_worker(r);
+	assert_true(!access(rig_at(r, "run/pods/%s", rig_pod_text), F_OK));
+	int c = rig_connect(rig_at(r, "run/pods/%s/mount/socket", other_text));
+	assert_true(c >= 0);
+	close(c);
+}
+
+static void test_ready_is_said_once(void **state)
+{
+	struct rig *r = *state;
+	enum broker_turned s = BROKER_SERVING;
+
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
+	rig_request(r, (struct rig_ask){.op = LINK_READY});
+	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
+		s = broker_turn(r->b, 0);
+	assert_int_equal(s, BROKER_WORKER_BROKE);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
 	    T(test_directories_have_their_modes),
 	    T(test_pod_add_twice_is_one_pod),
-	    T(test_a_socket_that_was_removed_is_put_back),
-	    T(test_files_that_were_removed_are_asked_for),
-	    T(test_a_directory_that_was_removed_is_made_again),
-	    T(test_what_cannot_be_put_back_is_said),
 	    T(test_max_pods_is_the_limit),
 	    T(test_a_token_is_of_a_pod_that_was_added),
 	    T(test_remove_takes_all_that_was_made),
@@ -573,6 +470,8 @@ int main(void)
 	    T(test_who_held_most_waits),
 	    T(test_what_only_the_predecessor_added_was_not_added),
 	    T(test_a_loopback_is_dialled_of_machines_alone),
+	    T(test_what_a_dead_worker_asked_for_is_done),
+	    T(test_ready_is_said_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* xds_proxy_test.c - a pod's ADS stream between a scripted Envoy and a scripted istiod.
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/unit/worker/ads/carried.c tests/unit/worker/ads/envoy.c
+ * LINK: tests/unit/worker/metrics_rig.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include "common/mem.h"
 #include "tests/fake/istiod.h"
 #include "tests/fake/loop.h"
+#include "tests/unit/worker/metrics_rig.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
 #include "worker/crypto/token.h"
@@ -157,18 +159,6 @@ static void assert_dump(const struct world *w, const char *key, const char *json
 	assert_string_equal(text, json);
 }
 
-static bool metric_is(const char *line)
-{
-	struct evbuffer *b = evbuffer_new();
-	bool found;
-
-	metrics_render(b);
-	evbuffer_add(b, "", 1);
-	found = strstr((char *)evbuffer_pullup(b, -1), line) != NULL;
-	evbuffer_free(b);
-	return found;
-}
-
 /* ---- the beginning ---- */
 
 static void the_upstream_mirrors_the_method_and_carries_the_token(void **state)
@@ -257,8 +247,8 @@ static void an_open_that_fails_ends_envoys_stream(void **state)
 	down = call(w, DELTA_METHOD);
 	assert_int_equal(fake_rpc_status(down), RPC_UNAVAILABLE);
 	assert_string_equal(fake_rpc_why(down), "header cannot be sent");
-	assert_true(metric_is("istio_agent_istiod_connection_failures{pod=\"web-0\","
-			      "namespace=\"demo\"} 1\n"));
+	assert_metric("istio_agent_istiod_connection_failures{pod=\"web-0\","
+		      "namespace=\"demo\"} 1\n");
 }
 
 /* ---- what is malformed (the rest: relay_test.c) ---- */
@@ -308,8 +298,7 @@ static void an_envoy_that_does_not_read_is_ended(void **state)
 	json_t *why = dump_at(w, "why_not");
 	assert_non_null(strstr(json_string_value(why), "unread for 15 s"));
 	json_decref(why);
-	assert_true(
-	    metric_is("agentd_xds_unread_streams_total{pod=\"web-0\",namespace=\"demo\"} 1\n"));
+	assert_metric("agentd_xds_unread_streams_total{pod=\"web-0\",namespace=\"demo\"} 1\n");
 	assert_int_equal(fake_istiod_leases(w->istiod), 0);
 	down = connect_envoy(w, DELTA_METHOD, &up); /* it may come back */
 	answer(w, up, TYPE_CLUSTER, "n", "r");
@@ -334,8 +323,7 @@ static void an_envoy_that_others_wait_for_is_ended(void **state)
 	json_t *why = dump_at(w, "why_not");
 	assert_non_null(strstr(json_string_value(why), "unread for 15 s, and other pods' pushes"));
 	json_decref(why);
-	assert_true(
-	    metric_is("agentd_xds_unread_streams_total{pod=\"web-0\",namespace=\"demo\"} 1\n"));
+	assert_metric("agentd_xds_unread_streams_total{pod=\"web-0\",namespace=\"demo\"} 1\n");
 }
 
 /* ---- refusals ---- */
@@ -591,8 +579,8 @@ static void istiods_status_reaches_envoy(void **state)
 	assert_string_equal(fake_rpc_why(down), "authorization failed");
 	assert_dump(w, "connected", "false");
 	assert_dump(w, "why_not", "\"istiod: PERMISSION_DENIED: authorization failed\"");
-	assert_true(metric_is("istio_agent_istiod_connection_terminations{pod=\"web-0\","
-			      "namespace=\"demo\",type=\"error\"} 1\n"));
+	assert_metric("istio_agent_istiod_connection_terminations{pod=\"web-0\","
+		      "namespace=\"demo\",type=\"error\"} 1\n");
 	call(w, DELTA_METHOD); /* who was answered before is refused all the same */
 	assert_dump(w, "held", "true");
 }
@@ -653,8 +641,8 @@ static void envoys_end_cancels_the_upstream(void **state)
 	settle(w);
 	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
 	assert_int_equal(fake_rpc_status(down), RPC_OK);
-	assert_true(metric_is("istio_agent_envoy_connection_terminations{pod=\"web-0\","
-			      "namespace=\"demo\",type=\"cancelled\"} 2\n"));
+	assert_metric("istio_agent_envoy_connection_terminations{pod=\"web-0\","
+		      "namespace=\"demo\",type=\"cancelled\"} 2\n");
 }
 
 /* istio-agent.md 1.8 */
@@ -696,14 +684,14 @@ static void ends_are_counted_by_kind(void **state)
 #define POD "pod=\"web-0\",namespace=\"demo\""
 	snprintf(
 	    line, sizeof(line), "istio_agent_istiod_connection_failures{" POD "} %d\n", failures);
-	assert_true(metric_is(line));
+	assert_metric(line);
 	snprintf(line, sizeof(line),
 	    "istio_agent_istiod_connection_terminations{" POD ",type=\"cancelled\"} %d\n",
 	    cancelled);
-	assert_true(metric_is(line));
+	assert_metric(line);
 	snprintf(line, sizeof(line),
 	    "istio_agent_istiod_connection_terminations{" POD ",type=\"error\"} %d\n", errors);
-	assert_true(metric_is(line));
+	assert_metric(line);
 }
 
 static void messages_are_counted(void **state)
@@ -717,13 +705,13 @@ static void messages_are_counted(void **state)
 	answer(w, up, TYPE_CLUSTER, "n", "r");
 	answer(w, up, TYPE_NAME_TABLE, "n", "r");
 	answer(w, up, "foreign", "n", "r");
-	assert_true(metric_is("istio_agent_xds_proxy_requests{" POD "} 2\n"));
-	assert_true(metric_is("istio_agent_xds_proxy_responses{" POD "} 3\n"));
+	assert_metric("istio_agent_xds_proxy_requests{" POD "} 2\n");
+	assert_metric("istio_agent_xds_proxy_responses{" POD "} 3\n");
 	xds_proxy_free(&w->xds);
 	assert_int_equal(fake_rpc_status(down), RPC_UNAVAILABLE);
 	assert_int_equal(fake_rpc_status(up), RPC_CANCELLED);
 	/* The pod's services may be made anew: its counters go with the pod (agent.c). */
-	assert_true(metric_is("istio_agent_xds_proxy_requests{" POD "} 2\n"));
+	assert_metric("istio_agent_xds_proxy_requests{" POD "} 2\n");
 }
 
 /* The rule itself: hold_test.c. */
@@ -738,7 +726,7 @@ static void a_push_that_takes_all_away_waits(void **state)
 	assert_dump(w, "why_not",
 	    "\"istiod's first answer removes all clusters: held back, Envoy keeps them for a while "
 	    "(hold_empty_push_s)\"");
-	assert_true(metric_is("agentd_xds_empty_pushes_held_total{" POD "} 1\n"));
+	assert_metric("agentd_xds_empty_pushes_held_total{" POD "} 1\n");
 	answer(w, up, TYPE_LISTENER, "n2", "r"); /* others pass */
 	assert_int_equal(fake_rpc_sent(down), 1);
 	fake_loop_advance(w->loop, 30000);

@@ -1,7 +1,9 @@
 /* loop_test.c - the real loop, with the kernel's clocks behind a curtain: time passes here only
  * where the loop sleeps or a test says so.  epoll_wait() below moves the clock to what is due first
  * instead of sleeping; it waits for what other threads do, and for nothing else.
+ * LINK: tests/unit/worker/base/loop_rig.c
  */
+#include "tests/unit/worker/base/loop_rig.h"
 #include "worker/base/loop.h"
 
 #include <errno.h>
@@ -122,16 +124,6 @@ static void stop(void *ctx)
 	loop_stop(l);
 }
 
-/* Run the loop for that long. */
-static void run_ms(int64_t ms)
-{
-	struct loop_timer end = {0};
-
-	loop_timer_in(l, &end, ms, stop, NULL);
-	loop_run(l);
-	loop_timer_stop(&end);
-}
-
 static int setup(void **state)
 {
 	struct err e;
@@ -168,10 +160,10 @@ static void test_relative_timers_fire_in_order(void **state)
 	assert_string_equal(order, "");
 	loop_timer_stop(&d);
 	loop_timer_stop(&d);
-	run_ms(50);
+	run_ms(l, 50);
 	assert_string_equal(order, "cba");
 	assert_false(a.armed || b.armed || c.armed || d.armed);
-	run_ms(20); /* one-shot */
+	run_ms(l, 20); /* one-shot */
 	assert_string_equal(order, "cba");
 }
 
@@ -187,7 +179,7 @@ static void test_setting_an_armed_timer_moves_it(void **state)
 	loop_timer_in(l, &b, 10, note, "b"); /* from one clock to the other */
 	loop_timer_in(l, &a, 20, note, "x");
 	loop_timer_at(l, &a, loop_now_ms(l) + 20, note, "a");
-	run_ms(400);
+	run_ms(l, 400);
 	assert_string_equal(order, "ba");
 }
 
@@ -204,7 +196,7 @@ static void test_wall_timers_fire_in_order(void **state)
 	loop_timer_at(l, &t[4], now + 10, note, "c"); /* set later, due together: fires later */
 	assert_string_equal(order, "");
 	loop_timer_stop(&t[3]);
-	run_ms(50);
+	run_ms(l, 50);
 	assert_string_equal(order, "abcd");
 }
 
@@ -220,7 +212,7 @@ static void test_odd_times(void **state)
 	loop_timer_at(l, &zero, 0, note, "z");
 	loop_timer_at(l, &never, INT64_MAX, note, "x");
 	loop_timer_in(l, &minus, -5, note, "m");
-	run_ms(20);
+	run_ms(l, 20);
 	assert_non_null(strchr(order, 'n'));
 	assert_non_null(strchr(order, 'z'));
 	assert_non_null(strchr(order, 'm'));
@@ -238,10 +230,10 @@ static void test_clock_set_forward(void **state)
 	loop_timer_at(l, &hour, loop_now_ms(l) + 3600 * 1000, note, "h");
 	loop_timer_at(l, &day, loop_now_ms(l) + 86400 * 1000, note, "d");
 	set_clock(7200 * 1000);
-	run_ms(20);
+	run_ms(l, 20);
 	assert_string_equal(order, "h");
 	set_clock(100000 * 1000LL);
-	run_ms(20);
+	run_ms(l, 20);
 	assert_string_equal(order, "hd");
 }
 
@@ -254,15 +246,15 @@ static void test_clock_set_back(void **state)
 	loop_timer_at(l, &wall, loop_now_ms(l) + 20, note, "w");
 	loop_timer_in(l, &relative, 20, note, "r");
 	set_clock(-3600 * 1000);
-	run_ms(60);
+	run_ms(l, 60);
 	assert_string_equal(order, "r"); /* monotonic time does not care */
 	set_clock(3600 * 1000);
-	run_ms(20);
+	run_ms(l, 20);
 	assert_string_equal(order, "rw");
 	/* A wake-up that finds nothing due sets the alarm again. */
 	loop_timer_at(l, &wall, loop_now_ms(l) + 20, note, "s");
 	set_clock(-10);
-	run_ms(60);
+	run_ms(l, 60);
 	assert_string_equal(order, "rws");
 }
 
@@ -282,15 +274,15 @@ static void test_clock_steps_are_told(void **state)
 	loop_clock_watch(l, &clocks[0], stop_two, "a");
 	loop_clock_watch(l, &clocks[1], note, "b");
 	loop_clock_watch(l, &clocks[2], note, "c");
-	run_ms(20);
+	run_ms(l, 20);
 	set_clock(500); /* no step, but a clock that is kept right */
-	run_ms(20);
+	run_ms(l, 20);
 	assert_string_equal(order, "");
 	set_clock(-3600 * 1000);
-	run_ms(20);
+	run_ms(l, 20);
 	assert_string_equal(order, "ac");
 	set_clock(3600 * 1000);
-	run_ms(20);
+	run_ms(l, 20);
 	assert_string_equal(order, "acc");
 	loop_clock_stop(&clocks[2]);
 	loop_clock_stop(&clocks[2]);
@@ -322,7 +314,7 @@ static void test_timers_within_callbacks(void **state)
 	loop_timer_at(l, &a, 1000, stop_other, "a");
 	loop_timer_at(l, &other, 1001, note, "x");
 	loop_timer_at(l, &again, 1002, set_again, "g");
-	run_ms(20);
+	run_ms(l, 20);
 	assert_string_equal(order, "agg");
 }
 
@@ -339,7 +331,7 @@ static void test_due_timers_do_not_starve_the_rest(void **state)
 	(void)state;
 	loop_timer_at(l, &again, 1000, spin_past, NULL);
 	loop_post(l, note, "p");
-	run_ms(5);
+	run_ms(l, 5);
 	assert_string_equal(order, "p");
 	loop_timer_stop(&again);
 }
@@ -358,10 +350,10 @@ static void test_idle_means_asleep(void **state)
 	loop_timer_at(l, &stopped, loop_now_ms(l) + 30, note, "x");
 	loop_timer_stop(&stopped);
 	loop_post(l, note, "p"); /* a wake-up must not leave the loop awake */
-	run_ms(1);
+	run_ms(l, 1);
 	assert_string_equal(order, "p");
 	sleeps = 0;
-	run_ms(150);
+	run_ms(l, 150);
 	assert_int_equal(sleeps, 1);
 	/* Without even that timer: no timeout at all. */
 	loop_post(l, stop, NULL);
@@ -431,7 +423,7 @@ static void test_post_is_never_inside(void **state)
 	loop_post(l, post_note, "2");
 	loop_post(l, post_note, "3");
 	assert_string_equal(order, "");
-	run_ms(5);
+	run_ms(l, 5);
 	assert_string_equal(order, "1123"); /* what a post posts waits for the next round */
 	loop_post(l, note, "dropped by loop_free, and not leaked");
 }
@@ -440,10 +432,10 @@ static void test_stop_before_run(void **state)
 {
 	(void)state;
 	loop_stop(l);
-	loop_run(l); /* returns at once */
-	run_ms(5);   /* and the next run is a run */
+	loop_run(l);  /* returns at once */
+	run_ms(l, 5); /* and the next run is a run */
 	loop_post(l, note, "a");
-	run_ms(5);
+	run_ms(l, 5);
 	assert_string_equal(order, "a");
 }
 
@@ -468,10 +460,10 @@ static void test_fds_are_level_triggered(void **state)
 	ready_count = 0;
 	assert_int_equal(pipe2(pipefd, O_CLOEXEC), 0);
 	loop_fd_watch(l, &readable, pipefd[0], LOOP_READ, on_ready, NULL);
-	run_ms(10);
+	run_ms(l, 10);
 	assert_int_equal(ready_count, 0);
 	assert_int_equal(write(pipefd[1], "x", 1), 1);
-	run_ms(10); /* nobody reads: it stays ready */
+	run_ms(l, 10); /* nobody reads: it stays ready */
 	assert_int_equal(ready_count, 3);
 	loop_fd_stop(&readable);
 	loop_fd_watch(l, &writable, pipefd[1], LOOP_READ, note, "x");
@@ -579,7 +571,7 @@ static void test_cancel_of_queued_work(void **state)
 	sem_post(&first.may_end);
 	loop_run(l);
 	wait_for_jobs();
-	run_ms(10);
+	run_ms(l, 10);
 	assert_int_equal(first.dones, 1);
 	assert_int_equal(second.jobs, 0);
 	assert_int_equal(second.dones, 0);
@@ -641,7 +633,7 @@ static void test_cancel_waits_for_running_work(void **state)
 	sem_post(&r.go);
 	loop_work_cancel(&t.work);
 	assert_true(r.released); /* it came back after the job did, so `t` may go now */
-	run_ms(10);
+	run_ms(l, 10);
 	assert_int_equal(t.dones, 0); /* R1 */
 	pthread_join(r.thread, NULL);
 }
@@ -654,7 +646,7 @@ static void test_cancel_of_finished_work(void **state)
 	start(&t, 1, done);
 	wait_for_jobs(); /* finished, and its `done` waits for the loop */
 	loop_work_cancel(&t.work);
-	run_ms(10);
+	run_ms(l, 10);
 	assert_int_equal(t.jobs, 1);
 	assert_int_equal(t.dones, 0);
 }
@@ -676,7 +668,7 @@ static void test_done_cancels_other_done(void **state)
 	for (int i = 0; i < 2; i++)
 		start(&pair[i], 1, cancel_the_other);
 	wait_for_jobs();
-	run_ms(10);
+	run_ms(l, 10);
 	assert_int_equal(pair[0].dones + pair[1].dones, 1);
 	assert_null(pair[0].work);
 	assert_null(pair[1].work);
@@ -723,15 +715,15 @@ static void test_stall_of_each_kind(void **state)
 
 	(void)state;
 	loop_post(l, take_25_ms, NULL);
-	run_ms(5);
+	run_ms(l, 5);
 	assert_int_equal(loop_stall_ms(l), 25);
 	forget_stalls();
 	loop_timer_in(l, &t, 0, take_25_ms, NULL);
-	run_ms(5);
+	run_ms(l, 5);
 	assert_int_equal(loop_stall_ms(l), 25);
 	forget_stalls();
 	loop_timer_at(l, &t, 1, take_25_ms, NULL);
-	run_ms(5);
+	run_ms(l, 5);
 	assert_int_equal(loop_stall_ms(l), 25);
 	pass(61 * 1000); /* the minute before; looking changes nothing */
 	assert_int_equal(loop_stall_ms(l), 25);

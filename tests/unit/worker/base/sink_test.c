@@ -1,5 +1,6 @@
 /* sink_test.c - connections in which a descriptor lies whose close(2) lasts for an hour.  Who waits
  * for one is ended by SIGALRM.
+ * LINK: tests/unit/lingering.c
  */
 #include "worker/base/sink.h"
 

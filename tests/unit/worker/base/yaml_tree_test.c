@@ -1,7 +1,10 @@
 /* yaml_tree_test.c - what scalars mean, what is refused, and that only what changes is written
- * anew. */
+ * anew.
+ * LINK: tests/unit/json_rig.c
+ */
 #include "common/err.h"
 #include "common/mem.h"
+#include "tests/unit/json_rig.h"
 #include "worker/base/yaml_tree.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -67,17 +70,11 @@ static void what_cannot_be_kept_is_refused(void **state)
 static char *written(const char *text, const char *value)
 {
 	struct yaml_tree *t = yaml_tree_parse(text, strlen(text), &e);
-	auto_free char *copy = mem_strdup(value);
+	json_t *v = rig_json(value);
 	char *out = NULL;
-	json_t *v;
 	size_t n;
 
 	assert_non_null(t);
-	for (char *at = copy; *at; at++)
-		if (*at == '\'')
-			*at = '"';
-	v = json_loads(copy, 0, NULL);
-	assert_non_null(v);
 	if (yaml_tree_write(t, v, &out, &n, &e))
 		out = NULL;
 	json_decref(v);

@@ -1,6 +1,6 @@
 /* ca_client_test.c - what goes to istiod, what is repeated, what is told.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/secrets.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/secrets.c tests/unit/worker/metrics_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -9,9 +9,9 @@
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/fake/secrets.h"
+#include "tests/unit/worker/metrics_rig.h"
 #include "worker/base/metrics.h"
 #include "worker/certs/ca_client.h"
-#include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -138,18 +138,6 @@ static void push_answer(struct rpc_stream *s)
 	char *chain[] = {(char *)"LEAF", (char *)"BETWEEN", (char *)"ROOTS"};
 
 	push_chain(s, chain, 3);
-}
-
-static void assert_metric(const char *line)
-{
-	struct evbuffer *page = evbuffer_new();
-
-	metrics_render(page);
-	evbuffer_add(page, "", 1);
-	const char *text = (const char *)evbuffer_pullup(page, -1);
-	if (!strstr(text, line))
-		fail_msg("\"%s\" is not in:\n%s", line, text);
-	evbuffer_free(page);
 }
 
 /* --- what is sent --- */

@@ -1,14 +1,13 @@
 /* cert_cache_test.c - when a CSR is sent and when not; renewal.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/ca_client.c
- * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/worker/certs/cert_world.c
+ * LINK: tests/fake/x509.c tests/fake/secrets.c tests/unit/worker/certs/cert_world.c tests/unit/worker/metrics_rig.c
  */
 #include "cert_world.h"
 #include "common/mem.h"
 #include "tests/fake/secrets.h"
 #include "tests/fake/x509.h"
-#include "worker/base/metrics.h"
-#include <event2/buffer.h>
+#include "tests/unit/worker/metrics_rig.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -404,18 +403,6 @@ static void the_dump_says_what_and_why_not(void **state)
 	auto_free char *text = json_dumps(all, 0);
 	assert_null(strstr(text, "SECRET"));
 	json_decref(all);
-}
-
-static void assert_metric(const char *line)
-{
-	struct evbuffer *page = evbuffer_new();
-
-	metrics_render(page);
-	evbuffer_add(page, "", 1);
-	const char *text = (const char *)evbuffer_pullup(page, -1);
-	if (!strstr(text, line))
-		fail_msg("\"%s\" is not in:\n%s", line, text);
-	evbuffer_free(page);
 }
 
 static void it_is_counted(void **state)

@@ -1,6 +1,7 @@
 /* csi_driver_test.c - each method's answer, and calls that are none.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/worker/kubelet/csi_rig.c
+ * LINK: tests/unit/worker/metrics_rig.c tests/unit/worker/token_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -11,9 +12,9 @@
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
+#include "tests/unit/worker/metrics_rig.h"
 #include "worker/base/metrics.h"
 #include "worker/kubelet/csi_driver.h"
-#include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,20 +109,6 @@ static void test_registration(void **state)
 	pluginregistration__plugin_info__free_unpacked(i, NULL);
 }
 
-static bool alarmed(bool on)
-{
-	struct evbuffer *b = evbuffer_new();
-	bool found;
-
-	metrics_render(b);
-	evbuffer_add(b, "", 1);
-	found = strstr((char *)evbuffer_pullup(b, -1),
-		    on ? "agentd_csi_alarm{alarm=\"registration\"} 1\n"
-		       : "agentd_csi_alarm{alarm=\"registration\"} 0\n") != NULL;
-	evbuffer_free(b);
-	return found;
-}
-
 static void test_notified(void **state)
 {
 	Pluginregistration__RegistrationStatus status =
@@ -132,7 +119,7 @@ static void test_notified(void **state)
 	status.error = (char *)"another driver has this name";
 	call(REGISTRATION "NotifyRegistrationStatus", bytes,
 	    pluginregistration__registration_status__pack(&status, bytes));
-	assert_true(alarmed(true));
+	assert_metric("agentd_csi_alarm{alarm=\"registration\"} 1\n");
 	assert_int_equal(refusals, 1);
 	assert_int_equal(registrations, 0);
 	status.plugin_registered = true;
@@ -140,7 +127,7 @@ static void test_notified(void **state)
 	assert_int_equal(fake_rpc_status(call(REGISTRATION "NotifyRegistrationStatus", bytes,
 			     pluginregistration__registration_status__pack(&status, bytes))),
 	    RPC_OK);
-	assert_true(alarmed(false));
+	assert_metric("agentd_csi_alarm{alarm=\"registration\"} 0\n");
 	assert_int_equal(registrations, 1);
 }
 

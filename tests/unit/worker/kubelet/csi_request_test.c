@@ -1,12 +1,13 @@
 /* csi_request_test.c - what of the kubelet's words is taken, and what is refused with which reason.
  *
- * LINK: tests/unit/worker/kubelet/csi_rig.c tests/fake/secrets.c
+ * LINK: tests/unit/worker/kubelet/csi_rig.c tests/fake/secrets.c tests/unit/worker/token_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi_rig.h"
 #include "pluginregistration/api.pb-c.h"
 #include "tests/fake/secrets.h"
+#include "tests/unit/worker/token_rig.h"
 #include "worker/kubelet/csi_request.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -248,7 +249,7 @@ static void test_tokens(void **state)
 {
 	struct csi_ask *a = *state;
 	struct csi_publish p;
-	auto_free char *foreign = csi_rig_token(RIG_UID, "demo", "admin", 1900000000);
+	auto_free char *foreign = rig_token(RIG_UID, "demo", "admin", 1900000000);
 	auto_free char *forged = csi_rig_tokens("istio-ca", foreign);
 	auto_free char *elsewhere = csi_rig_tokens("vault", foreign);
 	static const char *const none[] = {"", "x", "[]", "{\"istio-ca\":1}",
@@ -300,7 +301,7 @@ static void test_a_token_of_no_pod(void **state)
 {
 	struct csi_ask *a = *state;
 	struct csi_publish p;
-	auto_free char *unbound = csi_rig_token(NULL, "demo", "web", 1900000000);
+	auto_free char *unbound = rig_token(NULL, "demo", "web", 1900000000);
 	auto_free char *tokens = csi_rig_tokens("istio-ca", unbound);
 	struct err e;
 

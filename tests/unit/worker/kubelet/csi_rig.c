@@ -2,39 +2,8 @@
 #include "csi_rig.h"
 #include "common/mem.h"
 #include "csi/v1/csi.pb-c.h"
+#include "tests/unit/worker/token_rig.h"
 #include <string.h>
-
-static char *base64url(const char *text)
-{
-	static const char digits[] =
-	    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-	size_t n = strlen(text), at = 0;
-	char *out = mem_zalloc(n * 4 / 3 + 8);
-
-	for (size_t i = 0; i < n; i += 3) {
-		uint32_t v = (uint32_t)(unsigned char)text[i] << 16;
-
-		v |= i + 1 < n ? (uint32_t)(unsigned char)text[i + 1] << 8 : 0;
-		v |= i + 2 < n ? (uint32_t)(unsigned char)text[i + 2] : 0;
-		for (unsigned k = 0; k < 4 && i + k <= n; k++)
-			out[at++] = digits[v >> (18 - 6 * k) & 63];
-	}
-	return out;
-}
-
-char *csi_rig_token(const char *uid, const char *ns, const char *sa, int64_t expires)
-{
-	auto_free char *pod =
-	    uid ? mem_printf(",\"pod\":{\"name\":\"p\",\"uid\":\"%s\"}", uid) : NULL;
-	auto_free char *claims = mem_printf(
-	    "{\"aud\":[\"istio-ca\"],\"exp\":%lld,\"sub\":\"system:serviceaccount:%s:%s\","
-	    "\"kubernetes.io\":{\"namespace\":\"%s\",\"serviceaccount\":{\"name\":\"%s\"}%s}}",
-	    (long long)expires, ns, sa, ns, sa, pod ? pod : "");
-	auto_free char *header = base64url("{\"alg\":\"RS256\"}");
-	auto_free char *payload = base64url(claims);
-
-	return mem_printf("%s.%s.SECRET", header, payload);
-}
 
 char *csi_rig_tokens(const char *audience, const char *token)
 {
@@ -54,7 +23,7 @@ void csi_ask_say(struct csi_ask *a, const char *key, const char *value)
 
 void csi_ask_token(struct csi_ask *a, const char *sa, int64_t expires)
 {
-	auto_free char *token = csi_rig_token(RIG_UID, "demo", sa, expires);
+	auto_free char *token = rig_token(RIG_UID, "demo", sa, expires);
 	auto_free char *tokens = csi_rig_tokens("istio-ca", token);
 
 	json_object_set_new(a->secrets, RIG_TOKENS, json_string(tokens));

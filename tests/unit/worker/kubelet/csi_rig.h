@@ -27,9 +27,7 @@ void csi_ask_say(struct csi_ask *a, const char *key, const char *value);
 uint8_t *csi_ask_pack(const struct csi_ask *a, size_t *size);           /* the caller frees it */
 uint8_t *csi_ask_pack_unpublish(const struct csi_ask *a, size_t *size); /* the same */
 
-/* A token as the kubelet makes it (uid NULL: as istioctl does, of no pod); the caller frees them.
- */
-char *csi_rig_token(const char *uid, const char *ns, const char *sa, int64_t expires);
-char *csi_rig_tokens(const char *audience, const char *token); /* the JSON around it */
+/* The JSON around a token (token_rig.h); the caller frees it. */
+char *csi_rig_tokens(const char *audience, const char *token);
 /* Another one for the pod, in `secrets`. */
 void csi_ask_token(struct csi_ask *a, const char *sa, int64_t expires);

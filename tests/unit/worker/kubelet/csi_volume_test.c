@@ -1,6 +1,7 @@
 /* csi_volume_test.c - the kubelet calls, pods start, the broker mounts; who waits for what.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/worker/kubelet/csi_rig.c
+ * LINK: tests/unit/worker/metrics_rig.c tests/unit/worker/token_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -9,10 +10,10 @@
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
+#include "tests/unit/worker/metrics_rig.h"
 #include "worker/base/metrics.h"
 #include "worker/kubelet/csi_driver.h"
 #include <errno.h>
-#include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -191,18 +192,6 @@ static void publish_all(struct world *w)
 	answered(s, RPC_OK, "");
 }
 
-static bool metric_says(const char *line)
-{
-	struct evbuffer *b = evbuffer_new();
-	bool found;
-
-	metrics_render(b);
-	evbuffer_add(b, "", 1);
-	found = strstr((char *)evbuffer_pullup(b, -1), line) != NULL;
-	evbuffer_free(b);
-	return found;
-}
-
 static const char *state_of(struct world *w)
 {
 	static char text[32];
@@ -237,11 +226,10 @@ static void test_from_publish_to_unpublish(void **state)
 	mounted(w);
 	answered(s, RPC_OK, "");
 	assert_string_equal(state_of(w), "published");
-	assert_true(
-	    metric_says("agentd_csi_calls_total{method=\"NodePublishVolume\",code=\"OK\"} 1\n"));
-	assert_true(metric_says("agentd_publish_seconds_count 1\n"));
+	assert_metric("agentd_csi_calls_total{method=\"NodePublishVolume\",code=\"OK\"} 1\n");
+	assert_metric("agentd_publish_seconds_count 1\n");
 	csi_volumes_measure(w->volumes);
-	assert_true(metric_says("agentd_volumes{state=\"published\"} 1\n"));
+	assert_metric("agentd_volumes{state=\"published\"} 1\n");
 
 	s = unpublish(w);
 	assert_false(fake_rpc_ended(s));
@@ -285,7 +273,7 @@ static void test_certificate(void **state)
 	kept(w);
 	mounted(w);
 	answered(s, RPC_OK, "");
-	assert_true(metric_says("agentd_publish_seconds_sum 2\n"));
+	assert_metric("agentd_publish_seconds_sum 2\n");
 }
 
 static void test_certificate_is_there(void **state)
@@ -323,11 +311,11 @@ static void test_a_refused_token_is_listed_and_counted(void **state)
 	csi_ask_token(&w->ask, "web", 1);
 	publish(w);
 	csi_volumes_measure(w->volumes);
-	assert_true(metric_says("agentd_volumes{state=\"refused\"} 1\n"));
+	assert_metric("agentd_volumes{state=\"refused\"} 1\n");
 	csi_ask_token(&w->ask, "web", 1900000000);
 	publish_all(w);
 	csi_volumes_measure(w->volumes);
-	assert_true(metric_says("agentd_volumes{state=\"refused\"} 0\n"));
+	assert_metric("agentd_volumes{state=\"refused\"} 0\n");
 }
 
 static void test_refused_later(void **state)
@@ -410,7 +398,7 @@ static void test_calls_join(void **state)
 	answered(b, RPC_OK, "");
 	assert_int_equal(w->added, 1);
 	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
-	assert_true(metric_says("agentd_publish_seconds_count 1\n"));
+	assert_metric("agentd_publish_seconds_count 1\n");
 }
 
 /* A call has one message; another would end what the first began. */
@@ -881,17 +869,17 @@ static void test_silence(void **state)
 	publish_all(w);
 	fake_loop_advance(w->loop, 5 * 60 * 1000 - 1);
 	csi_volumes_measure(w->volumes);
-	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 0\n"));
+	assert_metric("agentd_csi_alarm{alarm=\"no_republish\"} 0\n");
 	answered(publish(w), RPC_OK, "");
 	fake_loop_advance(w->loop, 5 * 60 * 1000 - 1);
 	csi_volumes_measure(w->volumes);
-	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 0\n"));
+	assert_metric("agentd_csi_alarm{alarm=\"no_republish\"} 0\n");
 	fake_loop_advance(w->loop, 1);
 	csi_volumes_measure(w->volumes);
-	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 1\n"));
+	assert_metric("agentd_csi_alarm{alarm=\"no_republish\"} 1\n");
 	answered(publish(w), RPC_OK, "");
 	csi_volumes_measure(w->volumes);
-	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 0\n"));
+	assert_metric("agentd_csi_alarm{alarm=\"no_republish\"} 0\n");
 }
 
 static void test_silence_without_volumes(void **state)
@@ -905,7 +893,7 @@ static void test_silence_without_volumes(void **state)
 	answered(u, RPC_OK, "");
 	fake_loop_advance(w->loop, 60 * 60 * 1000);
 	csi_volumes_measure(w->volumes);
-	assert_true(metric_says("agentd_csi_alarm{alarm=\"no_republish\"} 0\n"));
+	assert_metric("agentd_csi_alarm{alarm=\"no_republish\"} 0\n");
 }
 
 static void test_dump(void **state)

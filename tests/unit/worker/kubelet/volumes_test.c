@@ -2,6 +2,7 @@
  * back.
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/worker/kubelet/csi_rig.c
+ * LINK: tests/unit/worker/token_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -9,6 +10,7 @@
 #include "tests/fake/link.h"
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
+#include "tests/unit/worker/token_rig.h"
 #include "worker/base/metrics.h"
 #include "worker/kubelet/volumes.h"
 #include <errno.h>
@@ -97,7 +99,7 @@ static void keep_text(struct world *w, const struct uuid *pod, const char *text)
 
 static char *kept_text(void)
 {
-	auto_free char *token = csi_rig_token(RIG_UID, "demo", "web", 1900000000);
+	auto_free char *token = rig_token(RIG_UID, "demo", "web", 1900000000);
 	struct csi_publish p = {.volume_id = "csi-1234", .token = token};
 	size_t size;
 	char *text;

@@ -1,7 +1,8 @@
 /* follow_test.c - followed files as the worker gets them.
  *
- * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
+ * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c tests/unit/open_fds.c
  */
+#include "tests/unit/open_fds.h"
 #include "world.h"
 
 static uint32_t start_follow(struct world *w, enum link_followed what, link_changed changed)

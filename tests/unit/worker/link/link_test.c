@@ -1,9 +1,10 @@
 /* link_test.c - the worker's end: greeting, calls, the end; and once a real broker.
  *
- * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
+ * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c tests/unit/open_fds.c
  */
 #include "common/err.h"
 #include "common/log.h"
+#include "tests/unit/open_fds.h"
 #include "worker/link/dial.h"
 #include "worker/link/log.h"
 #include "world.h"

@@ -1,11 +1,12 @@
 /* redirect_test.c - the worker's words about pods' traffic, and a broker that answers late,
  * badly, or by itself.
  *
- * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
+ * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c tests/unit/open_fds.c
  */
 #include "common/rules.h"
 #include "ebpf/names.h"
 #include "ebpf/rules_types.h"
+#include "tests/unit/open_fds.h"
 #include "worker/link/redirect.h"
 #include "world.h"
 

@@ -1,8 +1,9 @@
 /* state_test.c - what the worker has kept, as the broker gets it and gives it back.
  *
- * LINK: tests/fake/loop.c tests/fake/secrets.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
+ * LINK: tests/fake/loop.c tests/fake/secrets.c tests/unit/broker/rig.c tests/unit/worker/link/world.c tests/unit/open_fds.c
  */
 #include "tests/fake/secrets.h"
+#include "tests/unit/open_fds.h"
 #include "world.h"
 #include <sys/resource.h>
 

@@ -1,7 +1,8 @@
 /* volume_test.c - what the worker asks about the kubelet's volumes, as the broker gets it.
  *
- * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
+ * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c tests/unit/open_fds.c
  */
+#include "tests/unit/open_fds.h"
 #include "worker/link/volume.h"
 #include "world.h"
 

@@ -35,15 +35,6 @@ void on_lost(void *ctx)
 	w->lost++;
 }
 
-int open_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 1024; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
-
 int probe_new(struct probe *p)
 {
 	int ends[2];

@@ -37,7 +37,6 @@ void say(struct world *w, struct link_packet p, int fd);
 void turn(struct world *w);
 struct link_request heard(struct world *w, enum link_op op, int *fd);
 void on_lost(void *ctx);
-int open_fds(void);
 
 /* An fd to send; the receiver's copy keeps the write end of a pipe open until it is closed. */
 struct probe {

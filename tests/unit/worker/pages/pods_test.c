@@ -1,10 +1,11 @@
 /* pods_test.c - pages and metrics of every pod, over a table of services of this test's: which
  * service is shown where, and what is said of a pod that has none.
  *
- * LINK: tests/fake/loop.c tests/fake/rpc.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/unit/worker/metrics_rig.c
  */
 #include "common/mem.h"
 #include "tests/fake/loop.h"
+#include "tests/unit/worker/metrics_rig.h"
 #include "worker/base/metrics.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/kubelet/kubelet.h"
@@ -21,7 +22,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <event2/buffer.h>
 
 #define UID_A "01000000-0000-0000-0000-000000000000"
 #define UID_B "02000000-0000-0000-0000-000000000000"
@@ -240,32 +240,19 @@ static void pods_have_what_their_services_dump(void **state)
 			    "\"refused_manifests\":[],\"waiting_volumes\":[]}");
 }
 
-static void has(const char *text, const char *line)
-{
-	if (!strstr(text, line))
-		fail_msg("no %s in %s", line, text);
-}
-
 static void metrics_have_each_pods_own_and_sums(void **state)
 {
-	struct evbuffer *out = evbuffer_new();
-	const char *text;
-
 	(void)state;
 	shared.loop = fake_loop();
 	shared.rpc = rpc_new(shared.loop);
 	refused_one->services = pod_services_start(&shared, pod_rows, refused_one, NULL, NULL);
 	pages_measure(&of);
-	metrics_render(out);
-	evbuffer_add(out, "", 1);
-	text = (const char *)evbuffer_pullup(out, -1);
-	has(text, "\nagentd_pods{state=\"ready\"} 0\n");
-	has(text, "\nagentd_pods{state=\"not_ready\"} 2\n");
-	has(text, "\nown{pod=\"a\",namespace=\"demo\"} 5\n");
-	has(text, "\nown{pod=\"b\",namespace=\"demo\"} 5\n");
-	has(text, "\n# HELP sum Of all.\n");
-	has(text, "\nsum 6\n");
-	evbuffer_free(out);
+	assert_metric("\nagentd_pods{state=\"ready\"} 0\n");
+	assert_metric("\nagentd_pods{state=\"not_ready\"} 2\n");
+	assert_metric("\nown{pod=\"a\",namespace=\"demo\"} 5\n");
+	assert_metric("\nown{pod=\"b\",namespace=\"demo\"} 5\n");
+	assert_metric("\n# HELP sum Of all.\n");
+	assert_metric("\nsum 6\n");
 	metrics_clear();
 	rpc_free(&shared.rpc);
 	fake_loop_end(&shared.loop);

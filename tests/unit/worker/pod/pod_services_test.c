@@ -1,9 +1,10 @@
 /* pod_services_test.c - the table itself, with three rows of this test: what is started, told and
  * stopped, in which order.
  *
- * LINK: tests/fake/loop.c
+ * LINK: tests/fake/loop.c tests/unit/worker/metrics_rig.c
  */
 #include "common/err.h"
+#include "tests/unit/worker/metrics_rig.h"
 #include "worker/base/metrics.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
@@ -14,7 +15,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <event2/buffer.h>
 
 static struct plane plane;
 static const struct agent_shared shared = {.planes = &plane};
@@ -379,18 +379,6 @@ static void the_rows_together_say_whether_it_is_ready(void **state)
 	}
 }
 
-static bool metrics_have(const char *line)
-{
-	struct evbuffer *out = evbuffer_new();
-	bool found;
-
-	metrics_render(out);
-	evbuffer_add(out, "", 1);
-	found = strstr((const char *)evbuffer_pullup(out, -1), line) != NULL;
-	evbuffer_free(out);
-	return found;
-}
-
 static void problems_are_shown_and_measured(void **state)
 {
 	json_t *o = json_object();
@@ -406,12 +394,12 @@ static void problems_are_shown_and_measured(void **state)
 	assert_string_equal(json_string_value(json_object_get(problems, "third")), "third's");
 	json_decref(o);
 	pod_services_measure(s, "pod=\"a\"");
-	assert_true(metrics_have("agentd_pod_problem{pod=\"a\",service=\"first\"} 1"));
+	assert_metric("agentd_pod_problem{pod=\"a\",service=\"first\"} 1");
 	world.progress[0] = POD_FINE;
 	pod_services_measure(s, "pod=\"a\"");
-	assert_true(metrics_have("agentd_pod_problem{pod=\"a\",service=\"first\"} 0"));
-	assert_true(metrics_have("agentd_pod_problem{pod=\"a\",service=\"third\"} 1"));
-	assert_false(metrics_have("service=\"second\"")); /* it never had one */
+	assert_metric("agentd_pod_problem{pod=\"a\",service=\"first\"} 0");
+	assert_metric("agentd_pod_problem{pod=\"a\",service=\"third\"} 1");
+	assert_false(metrics_say("service=\"second\"")); /* it never had one */
 	metrics_clear();
 }
 

@@ -1,6 +1,7 @@
 /* redirect_test.c - one pod's traffic in the worker: waited for, in force, refused, counted.
  *
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c tests/unit/worker/pod/row_rig.c
+ * LINK: tests/unit/worker/metrics_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -9,12 +10,11 @@
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
 #include "tests/fake/loop.h"
-#include "worker/base/metrics.h"
+#include "tests/unit/worker/metrics_rig.h"
 #include "worker/pod/redirect.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
-#include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -128,27 +128,15 @@ static void test_a_strict_pod_is_held_until_it_is_in_force(void **state)
 	fake_redirect_counters(w->link, -1, "none today");
 }
 
-static char *rendered(void)
-{
-	struct evbuffer *page = evbuffer_new();
-	char *text;
-
-	metrics_render(page);
-	text = mem_printf("%.*s", (int)evbuffer_get_length(page), evbuffer_pullup(page, -1));
-	evbuffer_free(page);
-	return text;
-}
-
 static void expect_open(const struct world *w, bool open)
 {
 	json_t *o = row_show(row, w->r, NULL);
 	const char *why = json_string_value(json_object_get(o, "why_not"));
 
 	row->measure(w->r, "pod=\"web\"");
-	auto_free char *metrics = rendered();
 	assert_int_equal(json_is_true(json_object_get(o, "open")), open);
 	assert_int_equal(strstr(why, "strict, OPEN: ") == why, open);
-	assert_int_equal(!strstr(metrics, "agentd_redirect_open{pod=\"web\"} 1"), !open);
+	assert_int_equal(metrics_say("agentd_redirect_open{pod=\"web\"} 1"), open);
 	json_decref(o);
 }
 
@@ -362,11 +350,8 @@ static void test_what_is_accelerated_is_counted(void **state)
 	assert_int_equal(lane(w, "loopback", "passed"), 3);
 	assert_int_equal(lane(w, "between", "given"), 5);
 	pod_redirects_measure(w->shared.redirect);
-	auto_free char *text = rendered();
-	assert_non_null(
-	    strstr(text, "accelerated_connections_total{between=\"app_and_envoy\"} 3\n"));
-	assert_non_null(
-	    strstr(text, "accelerated_bytes_total{between=\"envoys\",way=\"tcp\"} 6\n"));
+	assert_metric("accelerated_connections_total{between=\"app_and_envoy\"} 3\n");
+	assert_metric("accelerated_bytes_total{between=\"envoys\",way=\"tcp\"} 6\n");
 	munmap(rows, size);
 }
 

@@ -1,7 +1,7 @@
 /* token_test.c - whose word a token is: the kubelet's names its pod, root's file need not.
  *
  * LINK: tests/unit/worker/pod/row_rig.c tests/unit/worker/kubelet/csi_rig.c tests/fake/link.c
- * LINK: tests/fake/link_redirect.c tests/fake/link_volume.c tests/fake/loop.c
+ * LINK: tests/fake/link_redirect.c tests/fake/link_volume.c tests/fake/loop.c tests/unit/worker/token_rig.c
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -9,6 +9,7 @@
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/worker/kubelet/csi_rig.h"
+#include "tests/unit/worker/token_rig.h"
 #include "worker/pod/rows.h"
 #include "worker/pod/token.h"
 #include "worker/pods/pod.h"
@@ -61,7 +62,7 @@ static int teardown(void **state)
 
 static void put(const char *uid, const char *sa)
 {
-	auto_free char *jwt = csi_rig_token(uid, "demo", sa, INT32_MAX);
+	auto_free char *jwt = rig_token(uid, "demo", sa, INT32_MAX);
 
 	fake_link_token(shared.link, &pod.uid, jwt);
 }
@@ -95,8 +96,8 @@ static void roots_file_need_not_name_the_pod(void **state)
 
 static void a_given_one_names_its_pod(void **state)
 {
-	auto_free char *unbound = csi_rig_token(NULL, "demo", "web", INT32_MAX);
-	auto_free char *good = csi_rig_token(RIG_UID, "demo", "web", INT32_MAX);
+	auto_free char *unbound = rig_token(NULL, "demo", "web", INT32_MAX);
+	auto_free char *good = rig_token(RIG_UID, "demo", "web", INT32_MAX);
 	struct err e;
 
 	(void)state;

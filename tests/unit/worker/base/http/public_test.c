@@ -1,5 +1,7 @@
 /* public_test.c - the real loop and real connections over TCP; ten seconds take none.
- * LINK: tests/fake/clock.c */
+ * LINK: tests/fake/clock.c tests/unit/open_fds.c tests/unit/worker/base/loop_rig.c */
+#include "tests/unit/open_fds.h"
+#include "tests/unit/worker/base/loop_rig.h"
 #include "worker/base/http/public.h"
 
 #include <event2/buffer.h>
@@ -48,15 +50,6 @@ static void make(void *ctx, const char *path, struct page *page)
 	}
 }
 
-static int count_fds(void)
-{
-	int n = 0;
-
-	for (int fd = 0; fd < 256; fd++)
-		n += fcntl(fd, F_GETFD) >= 0;
-	return n;
-}
-
 static int setup(void **state)
 {
 	socklen_t size = sizeof(address);
@@ -72,7 +65,7 @@ static int setup(void **state)
 	assert_int_equal(listen(listener, 256), 0);
 	getsockname(listener, (struct sockaddr *)&address, &size);
 	server = http_public_new(l, dup(listener), make, &server);
-	fds_before = count_fds();
+	fds_before = open_fds();
 	return 0;
 }
 
@@ -86,21 +79,6 @@ static int teardown(void **state)
 }
 
 /* --- a client --- */
-
-static void stop(void *ctx)
-{
-	(void)ctx;
-	loop_stop(l);
-}
-
-static void run_ms(int64_t ms)
-{
-	struct loop_timer end = {0};
-
-	loop_timer_in(l, &end, ms, stop, NULL);
-	loop_run(l);
-	loop_timer_stop(&end);
-}
 
 static int dial(void)
 {
@@ -168,9 +146,9 @@ static bool begins(const char *text, const char *with)
 /* Nothing of it is left; the peer's end may take some turns. */
 static void expect_no_connection(void)
 {
-	for (int turns = 0; turns < TURNS_MAX && count_fds() != fds_before; turns++)
-		run_ms(1);
-	assert_int_equal(count_fds(), fds_before);
+	for (int turns = 0; turns < TURNS_MAX && open_fds() != fds_before; turns++)
+		run_ms(l, 1);
+	assert_int_equal(open_fds(), fds_before);
 }
 
 /* --- requests --- */
@@ -209,7 +187,7 @@ static void test_byte_by_byte(void **state)
 	for (size_t i = 0; i < sizeof(text) - 1; i++) {
 		assert_string_equal(seen, "");
 		say(fd, text + i, 1);
-		run_ms(0);
+		run_ms(l, 0);
 	}
 	assert_true(begins(hear(fd), "HTTP/1.1 200 "));
 }
@@ -290,7 +268,7 @@ static void test_what_comes_behind_is_read_and_forgotten(void **state)
 		if (rc > 0)
 			sent += (size_t)rc;
 		else
-			run_ms(1);
+			run_ms(l, 1);
 	}
 	free(text);
 	assert_true(begins(hear(fd), "HTTP/1.1 200 "));
@@ -313,7 +291,7 @@ static void test_what_comes_behind_has_a_limit(void **state)
 		ssize_t n = send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
 		error = n < 0 ? errno : 0;
 		sent += n < 0 ? 0 : (size_t)n;
-		run_ms(1);
+		run_ms(l, 1);
 	}
 	assert_true(error == ECONNRESET || error == EPIPE);
 	assert_true(sent > PAGE_BEHIND_MAX);
@@ -336,7 +314,7 @@ static void test_the_peer_may_end_first(void **state)
 	assert_string_equal(hear(fd), "");
 	fd = dial();
 	say(fd, "GET /large HTTP/1.0\r\n\r\n", 23);
-	run_ms(2);
+	run_ms(l, 2);
 	close(fd); /* a reset: the answer is in it */
 	expect_no_connection();
 }
@@ -357,9 +335,9 @@ static void test_the_oldest_goes_for_the_next(void **state)
 	(void)state;
 	for (int i = 0; i < PAGE_CONNECTIONS_MAX; i++) {
 		idle[i] = dial();
-		run_ms(0);
+		run_ms(l, 0);
 	}
-	run_ms(2);
+	run_ms(l, 2);
 	assert_true(is_open(idle[0]));
 	assert_true(begins(ask("GET /page HTTP/1.1\r\n\r\n"), "HTTP/1.1 200 "));
 	assert_false(is_open(idle[0]));
@@ -388,9 +366,9 @@ static void test_silence_has_its_end(void **state)
 	int fd = dial();
 
 	(void)state;
-	run_ms(1);
+	run_ms(l, 1);
 	fake_clock_pass_ms(PAGE_SECONDS_MAX / 2 * 1000);
-	run_ms(1);
+	run_ms(l, 1);
 	assert_true(is_open(fd));
 	fake_clock_pass_ms(PAGE_SECONDS_MAX / 2 * 1000);
 	assert_string_equal(hear(fd), "");
@@ -407,7 +385,7 @@ static void test_a_trickle_has_the_same_end(void **state)
 		assert_true(
 		    is_open(fd) || i > PAGE_SECONDS_MAX / 2); /* the real clock goes on, too */
 		say(fd, "G", 1);
-		run_ms(1);
+		run_ms(l, 1);
 		fake_clock_pass_ms(1000);
 	}
 	assert_string_equal(hear(fd), "");
@@ -423,9 +401,9 @@ static void test_who_does_not_read_has_the_same_end(void **state)
 	(void)state;
 	say(fd, "GET /large HTTP/1.1\r\n\r\n", 23);
 	while (recv(fd, bytes, 1, MSG_PEEK) < 0)
-		run_ms(1); /* until it is being answered */
+		run_ms(l, 1); /* until it is being answered */
 	fake_clock_pass_ms(PAGE_SECONDS_MAX * 1000);
-	run_ms(2);
+	run_ms(l, 2);
 	fcntl(fd, F_SETFL, 0);
 	while ((n = recv(fd, bytes, sizeof(bytes), 0)) > 0)
 		got += (size_t)n;
@@ -441,11 +419,11 @@ static void test_who_does_not_close_has_the_same_end(void **state)
 
 	(void)state;
 	say(fd, "GET /page HTTP/1.1\r\n\r\n", 22);
-	run_ms(2);
-	assert_int_equal(count_fds(), fds_before + 2);
+	run_ms(l, 2);
+	assert_int_equal(open_fds(), fds_before + 2);
 	fake_clock_pass_ms(PAGE_SECONDS_MAX * 1000);
-	run_ms(2);
-	assert_int_equal(count_fds(), fds_before + 1);
+	run_ms(l, 2);
+	assert_int_equal(open_fds(), fds_before + 1);
 	close(fd);
 }
 
@@ -456,7 +434,7 @@ static void test_stopped_it_answers_who_is_there(void **state)
 	int there = dial(), late;
 
 	(void)state;
-	run_ms(2);
+	run_ms(l, 2);
 	http_public_stop_accepting(server);
 	late = dial();
 	say(late, "GET /late HTTP/1.1\r\n\r\n", 22);
@@ -475,11 +453,11 @@ static void test_freed_with_connections_in_all_states(void **state)
 	(void)state;
 	say(fds[1], "GET /large HTTP/1.1\r\n\r\n", 23);
 	say(fds[2], "GET /page HTTP/1.1\r\n\r\n", 22);
-	run_ms(5);
+	run_ms(l, 5);
 	http_public_free(&server);
 	for (int i = 0; i < 3; i++)
 		close(fds[i]);
-	assert_int_equal(count_fds(), fds_before - 1); /* the listener, too */
+	assert_int_equal(open_fds(), fds_before - 1); /* the listener, too */
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* guard_test.c - frames through recvmsg(): what they cost, and the end of who cannot pay.
- * LINK: tests/fake/clock.c */
+ * LINK: tests/fake/clock.c tests/unit/lingering.c */
 #include "worker/base/rpc/guard.h"
 
 #include <errno.h>
