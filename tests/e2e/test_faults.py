@@ -33,8 +33,7 @@ from .run import wait_for
 
 
 def connected(node):
-    pods = node.agentd.ctl('xds')['xds']
-    return pods and all(x['ads']['connected'] for x in pods)
+    return node.agentd.ctl('status')['settled'] and all(x['ads']['connected'] for x in node.agentd.ctl('xds')['xds'])
 
 
 def everything(node):

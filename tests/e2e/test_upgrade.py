@@ -91,8 +91,7 @@ def wait_for_as_many(agentd, before):
 
 
 def connected(agentd):
-    pods = agentd.ctl('xds')['xds']
-    return pods and all(x['ads']['connected'] for x in pods)
+    return agentd.ctl('status')['settled'] and all(x['ads']['connected'] for x in agentd.ctl('xds')['xds'])
 
 
 def upgraded(agentd):

@@ -468,7 +468,7 @@ static void again(const struct world *w, enum link_op op)
 static void late(const struct world *w)
 {
 	rig_refused(w->rig, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod}, ESTALE,
-	    "its Envoy has not come since");
+	    "its Envoy still has the previous one");
 }
 
 /* By somebody, and by us, while it runs. */
