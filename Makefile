@@ -303,7 +303,7 @@ soak: ## the full counts of all tests, hours; docs/SOAK.md has what came of it: 
 	@tests/tools/deps build test
 	@tests/tools/run-soak $(PARTS)
 
-repeat: ## make test, RUNS times (3) beside BUSY busy loops (0), in clones at three places; docs/SOAK.md gets a row for each
+repeat: ## make test RUNS times (3), then BUSY times (0) beside busy loops, in clones at three places; docs/SOAK.md gets a row for each
 	@tests/tools/repeat-tests $(or $(RUNS),3) $(BUSY)
 .PHONY: repeat
 

@@ -101,7 +101,7 @@ static void check_verdict(int v, const struct redirect_question *answered)
 	must(v < REDIRECT_VERDICTS);
 	must(!answered->inbound || in.q.inbound);
 	must(v != REDIRECT_PASS_PROBE || (answered->inbound && in.q.probe && in.is & PROBED));
-	must(v != REDIRECT_TO_INBOUND || !state.rules || state.live);
+	must(v != REDIRECT_TO_INBOUND || !state.rules || state.steered == REDIRECT_STEERED_LIVE);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -120,7 +120,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rules.strict = !!(in.is & STRICT);
 	state = (struct redirect_pod_state){.rules = in.is & RULES ? &rules : NULL,
 	    .seen = in.is & SEEN ? &seen : NULL,
-	    .live = in.is & LIVE,
+	    .steered = in.is & LIVE ? REDIRECT_STEERED_LIVE : REDIRECT_STEERED_NONE,
 	    .answers_udp = in.listed & 1};
 	r.bpf = &bpf;
 	r.probes.said.trees[0].id = in.is & PROBED;
