@@ -266,6 +266,7 @@ vm-binaries: $(OUT)/checks $(VM_UNIT)
 
 test-csi: ## csi-sanity against agentd as a CSI driver (root, go)
 	@tests/tools/deps build test
+	@$(MAKE) -s binaries
 	@$(MAKE) -s MODE=asan binaries
 	@tests/tools/test-csi
 .PHONY: test-csi
