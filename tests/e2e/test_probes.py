@@ -5,6 +5,7 @@ The node's own network namespace is this file's; its kubelet is any process of r
 import contextlib
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -192,8 +193,10 @@ def test_ports_come_and_go(probed):
     pod = p.pod(ports='')
     live(pod)
     assert p.kubelet.call(probers.dials, pod.ip, PROBE, 20) == {str(IN): 20}
-    assert not (p.node.bpffs / 'agentd/v2/link_redirect_probe_sockops').exists(), 'a node without probe ports pays nothing'
+    link = Path(bpfmap.pins(p.node.bpffs), 'link_redirect_probe_sockops')
+    assert not link.exists(), 'a node without probe ports pays nothing'
     p.node.pod('other', redirect={'probe_ports': str(PROBE)}).wait_served()
+    wait_for('the programs for probes', link.exists)
     for ports, expected in ('8080,8081', PROBE), ('8081', IN), ('', IN):
         pod.write_manifest(redirect={'probe_ports': ports}, annotations={'ports': ports})
         shown = [int(x) for x in ports.split(',') if x]
