@@ -205,15 +205,14 @@ static void each_command_has_its_help(void **state)
 	}
 }
 
-/* Wherever they stand, and the last one of a name counts. */
 /* A bash in which the node has one pod. */
 static bool completes_pods(const char *noun)
 {
 	auto_free char *command = mem_printf(
-	    "bash -c 'eval \"$(%s completion)\"; agentctl() { printf \"POD\\ndemo/web\\n\"; }; "
+	    "bash -c 'eval \"$(\"$0\" completion)\"; agentctl() { printf \"POD\\ndemo/web\\n\"; }; "
 	    "COMP_WORDS=(agentctl %s d); COMP_CWORD=2; _agentctl; "
-	    "[ \"${COMPREPLY[*]}\" = demo/web ]'",
-	    program, noun);
+	    "[ \"${COMPREPLY[*]}\" = demo/web ]' '%s'",
+	    noun, program);
 
 	return !system(command); /* NOLINT(cert-env33-c) */
 }
@@ -233,6 +232,7 @@ static void each_command_that_takes_a_pod_completes_it(void **state)
 			fail_msg("%s", others[i]);
 }
 
+/* Wherever they stand, and the last one of a name counts. */
 static void options_reach_their_command(void **state)
 {
 	(void)state;
