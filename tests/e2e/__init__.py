@@ -1,5 +1,6 @@
 """End-to-end: agentd with real Envoys in pods that the tests make themselves.
 
+    __main__.py   what runs the files, each in a process of its own
     conftest.py   fixtures; what a failed test leaves to read
     run.py        names of everything made, processes, waiting; sweeping what a killed run left
     netns.py      sockets and calls inside another network namespace; the one of a test file

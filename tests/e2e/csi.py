@@ -18,7 +18,9 @@ from pathlib import Path
 from tests.istiod import journal
 from tests.kubelet import podspec, requests, runtime
 from tests.kubelet.pods import cgroup_of
+from tests.kubelet.server import main as run_kubelet
 
+from .forked import Forked
 from .netns import Netns
 from .node import Agentd, Node
 from .pod import HERE, Pod
@@ -57,8 +59,7 @@ class Kubelet:
     def start(self):
         (self.dir / 'config.json').write_text(json.dumps(self.config))
         (self.dir / 'state.json').unlink(missing_ok=True)  # an earlier one's
-        self.process = Process(self._node.inside(sys.executable, '-m', 'tests.kubelet', 'run', self.dir), self.log,
-                               self._cgroup)
+        self.process = Forked(run_kubelet, [self.dir], self.log, self._cgroup, mounts=self._node.mount_namespace())
         return self
 
     def wait_registered(self):
@@ -116,9 +117,12 @@ class CsiNode(Node):
             remove_cgroup(cgroup_root() / self.cgroup_name / name)
         return self.cgroup(name)
 
+    def mount_namespace(self):
+        return f'/proc/{self.holder.pid}/ns/mnt'
+
     def inside(self, *argv, net=None):
         """argv that runs in the node's mount namespace."""
-        enter = ['nsenter', f'--mount=/proc/{self.holder.pid}/ns/mnt', *([f'--net={net}'] if net else [])]
+        enter = ['nsenter', f'--mount={self.mount_namespace()}', *([f'--net={net}'] if net else [])]
         return [*enter, 'env', '-C', str(TOP), *map(str, argv)]  # who enters one is in its root directory
 
     def container(self):

@@ -1,5 +1,5 @@
 """A Python program as a process of a test, forked from one that has imported it (netns.FORKS): by itself each control plane
-would import for 0.4 s of a core.
+and each kubelet would import for half a second of a core.
 """
 import os
 import signal
@@ -12,11 +12,11 @@ from .run import Process
 
 class Forked(Process):
     """function(*args) in a process of its own, as Process has a program; in the caller's network namespace, in which the
-    caller stays until it has begun, or in the one with the path `at`."""
+    caller stays until it has begun, or in the one with the path `at`; and in the mount namespace with the path `mounts`."""
 
-    def __init__(self, function, args, log, cgroup, at=None):
+    def __init__(self, function, args, log, cgroup, at=None, mounts=None):
         self.log = Path(log)
-        self._popen = _Child(_run, (function, args, str(log), at or netns.here(), cgroup.path / 'cgroup.procs'))
+        self._popen = _Child(_run, (function, args, str(log), at or netns.here(), cgroup.path / 'cgroup.procs', mounts))
         self.pid = self._popen.pid
 
 
@@ -45,10 +45,12 @@ class _Child:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(function, args, log, at, procs):
+def _run(function, args, log, at, procs, mounts):
     os.setsid()
     to = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(to, 1)
     os.dup2(to, 2)
     netns._enter(at, procs)
+    if mounts:
+        netns.enter_mounts(mounts)
     function(*args)

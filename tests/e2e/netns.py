@@ -17,16 +17,16 @@ from pathlib import Path
 
 from .run import sh
 
-_CLONE_NEWNET = 0x40000000
+_CLONE_NEWNS, _CLONE_NEWNET = 0x20000, 0x40000000
 # Processes of pods are forked from one that has imported what they need: by themselves that takes each of them 0.3 s of a core.
 FORKS = multiprocessing.get_context('forkserver')
-FORKS.set_forkserver_preload(['tests.e2e.clients', 'tests.istiod.server'])
+FORKS.set_forkserver_preload(['tests.e2e.clients', 'tests.istiod.server', 'tests.kubelet.server'])
 _libc = ctypes.CDLL(None, use_errno=True)
 _ports = itertools.count(20000)
 
 
-def _setns(fd):
-    if _libc.setns(fd, _CLONE_NEWNET):
+def _setns(fd, kind=_CLONE_NEWNET):
+    if _libc.setns(fd, kind):
         raise OSError(ctypes.get_errno(), 'setns')
 
 
@@ -65,6 +65,14 @@ def _enter(path, procs):
     Path(procs).write_text('0')
     with open(path) as ns:
         _setns(ns.fileno())
+
+
+def enter_mounts(path):
+    """This process, which has no second thread, for good; its directory stays the one of that name."""
+    here = os.getcwd()
+    with open(path) as ns:
+        _setns(ns.fileno(), _CLONE_NEWNS)
+    os.chdir(here)
 
 
 @contextlib.contextmanager
