@@ -1,4 +1,4 @@
-"""python3 -m tests.e2e [PYTEST ARGUMENT...]: each file of tests in a process of its own, E2E_JOBS of them at a time (tests/tools/run-e2e).
+"""python3 -m tests.e2e [FILE.py...] [PYTEST ARGUMENT...]: each file of tests in a process of its own, E2E_JOBS of them at a time (tests/tools/run-e2e).
 
 The processes are forked from this one, which has imported what nearly all of them need: by itself each would import for most of a second.
 What is imported here knows nothing of the process that it is in (run.py does).  Output is printed when a file is through.
@@ -32,8 +32,8 @@ CHOSE_NONE = 5
 TOTAL = re.compile(r'^(?:=+ )?(\d+ .*) in [\d.]+s', re.M)
 
 
-def files():
-    found = sorted(HERE.glob('test_*.py'), key=lambda f: f.stat().st_size, reverse=True)
+def files(chosen):
+    found = sorted(map(Path, chosen) if chosen else HERE.glob('test_*.py'), key=lambda f: f.stat().st_size, reverse=True)
     return sorted(found, key=lambda f: FIRST.index(f.stem) if f.stem in FIRST else len(FIRST))
 
 
@@ -71,9 +71,9 @@ class Run:
             (FAILED / log.stem).mkdir(parents=True, exist_ok=True)
             shutil.copy(log, FAILED / log.stem / 'pytest.log')
 
-    def all(self, args, jobs):
+    def all(self, chosen, args, jobs):
         try:
-            for file in files():
+            for file in files(chosen):
                 if len(self._running) == jobs:
                     self.wait()
                 self.start(file, args)
@@ -97,7 +97,8 @@ def main(args):
     signal.signal(signal.SIGTERM, _interrupt)
     logs = Path(tempfile.mkdtemp())
     run = Run(logs)
-    run.all(args, int(os.environ.get('E2E_JOBS') or 2 * len(os.sched_getaffinity(0)) + 1))
+    chosen = [a for a in args if a.endswith('.py')]
+    run.all(chosen, [a for a in args if a not in chosen], int(os.environ.get('E2E_JOBS') or 2 * len(os.sched_getaffinity(0)) + 1))
     shutil.rmtree(logs)
     print(*run.lines, sep='\n', end='\n' if run.lines else '')
     failed = run.counts['failed'] + run.counts['error'] + run.counts['broken']
