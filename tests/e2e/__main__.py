@@ -3,6 +3,7 @@
 The processes are forked from this one, which has imported what nearly all of them need: by itself each would import for most of a second.
 What is imported here knows nothing of the process that it is in (run.py does).  Output is printed when a file is through.
 """
+import gc
 import os
 import re
 import shutil
@@ -96,6 +97,7 @@ def main(args):
         shutil.rmtree(old)
     signal.signal(signal.SIGTERM, _interrupt)
     logs = Path(tempfile.mkdtemp())
+    gc.freeze()  # what is imported is nothing to look through, or to copy
     run = Run(logs)
     chosen = [a for a in args if a.endswith('.py')]
     run.all(chosen, [a for a in args if a not in chosen], int(os.environ.get('E2E_JOBS') or 2 * len(os.sched_getaffinity(0)) + 1))
