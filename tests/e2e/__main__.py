@@ -49,6 +49,7 @@ class Run:
         pid = os.fork()
         if pid == 0:
             self._running.clear()  # they are its parent's
+            os.setpgid(0, 0)  # Ctrl-C is for the parent, which tells each of them once
             to = os.open(log, os.O_WRONLY | os.O_CREAT, 0o600)
             os.dup2(to, 1)
             os.dup2(to, 2)
@@ -85,7 +86,8 @@ class Run:
                 os.kill(pid, signal.SIGTERM)  # it removes what it made
             while self._running:
                 self.wait()
-            raise
+            shutil.rmtree(self._logs)
+            sys.exit('run-e2e: interrupted')
 
 
 def _interrupt(*_):
