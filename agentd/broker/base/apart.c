@@ -20,8 +20,9 @@ LOG_SCOPE("broker");
 /* A burst of connections costs as many children for a moment.  One packet can bring as many. */
 enum { CHILDREN_MAX = 256, SECONDS = 1 };
 
-/* Of a child: it makes two system calls. */
-enum { STACK_SIZE = 4096 };
+/* Of a child: it makes two system calls, and where functions are bound lazily libc saves all
+ * registers on it. */
+enum { STACK_SIZE = 16 * 1024 };
 
 static pid_t children[CHILDREN_MAX]; /* 0: free */
 static _Alignas(16) char stacks[CHILDREN_MAX][STACK_SIZE];
