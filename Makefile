@@ -401,8 +401,9 @@ deb: ## the Debian package of this machine's architecture, in build/deb/
 test-packages: needs-go image deb ## image and package as they will be used: unpacked, started, installed, removed (root, go)
 	@tests/tools/deps build test package test-packages
 	@[ -z "$$AGENTD_SOAK" ] || tests/tools/build-cosign
-	@PATH=$$(tests/tools/needs-go test-packages 1.25 'builds the parser of a VEX') PYTHONDONTWRITEBYTECODE=1 \
-		build/venv/bin/python3 -m pytest -p no:cacheprovider -q --tb=short --timeout 900 --durations 5 tests/packages
+	@PATH=$$(tests/tools/needs-go test-packages 1.25 'builds the parser of a VEX') && \
+		go build -C tests/packages/vex -o '$(abspath $(BUILD))/vex-parser' .
+	@PYTHONDONTWRITEBYTECODE=1 build/venv/bin/python3 -m pytest -p no:cacheprovider -q --tb=short --timeout 900 --durations 5 tests/packages
 needs-go: # before an image is built for it
 	@tests/tools/needs-go test-packages 1.25 'builds the parser of a VEX' >/dev/null
 .PHONY: image image-here deb test-packages needs-go
