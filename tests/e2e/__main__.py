@@ -65,11 +65,11 @@ class Run:
         text = log.read_text(errors='replace')
         if code != CHOSE_NONE:
             print(f'-- {log.stem}', text, sep='\n', end='', flush=True)
-        for total in TOTAL.findall(text):
-            self.counts.update({what: int(n) for n, what in re.findall(r'(\d+) (passed|failed|error|skipped)', total)})
+        total = TOTAL.findall(text)[-1:]
+        self.counts.update({what: int(n) for n, what in re.findall(r'(\d+) (passed|failed|error|skipped)', ''.join(total))})
         self.lines += re.findall(r'^(?:FAILED|ERROR|kept:) .*', text, re.M)
         if code not in (0, CHOSE_NONE):
-            self.counts['broken'] += code != 1  # interrupted, or it broke before its summary
+            self.counts['broken'] += code != 1 or not total  # interrupted, or it broke before its summary
             (FAILED / log.stem).mkdir(parents=True, exist_ok=True)
             shutil.copy(log, FAILED / log.stem / 'pytest.log')
 

@@ -42,7 +42,7 @@ __attribute__((no_sanitize("address", "undefined"))) static int close_as_child(v
 	return close_range((unsigned)(uintptr_t)fd, (unsigned)(uintptr_t)fd, 0);
 }
 
-/* Copying our memory would be most of the work: only who finds no stack does it. */
+/* A copy of our memory would be most of the work: it is made only if no stack is free. */
 static pid_t start(int fd, const pid_t *child)
 {
 	const int flags = CLONE_FILES | SIGCHLD;
