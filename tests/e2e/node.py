@@ -21,6 +21,7 @@ from .run import RUN, TOP, Cgroup, Process, sh, wait_for
 MODE = os.environ.get('AGENTD_MODE', 'asan')
 PLAIN = {'asan': 'release'}  # the same without a sanitizer
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
+READY = b' is ready after '
 JWT = re.compile(r'eyJ[\w-]{10,}\.eyJ[\w-]{10,}')
 HELLO = re.compile(r'No match found for server name: ([\w.-]+[.]istiod)\b')
 SANITIZER = re.compile(r'ERROR: \w+Sanitizer|runtime error:|Sanitizer: |ASSERTION|Assertion')
@@ -110,7 +111,9 @@ class Agentd:
             raise RuntimeError(f'build first: no {", ".join(missing)} in {folder}')
         return [folder / name]
 
-    def start(self):
+    def start(self, shown=True):
+        """Until its broker heard that the worker is ready: who kills that earlier ends both.  Not `shown`: its log has no such line."""
+        skip = self.log.stat().st_size if self.log.exists() else 0
         config = self.dir / 'agentd.yaml'
         config.write_text(yaml.safe_dump({**self.settings, 'control_planes': [self.plane]}))
         self.process = Process(
@@ -123,8 +126,8 @@ class Agentd:
         def answers():
             if not self.process.running():
                 raise RuntimeError(f'agentd ended:\n{self.process.tail()}')
-            return self.ctl('status')
-        wait_for('agentd to answer', answers)
+            return (not shown or READY in self.log.read_bytes()[skip:]) and self.ctl('status')
+        wait_for('agentd to answer, and its worker to be ready', answers)
 
     @staticmethod
     def environment():
