@@ -93,6 +93,7 @@ class Agentd:
         self.root_file = istiod.root_file
         self.flags = []
         self.around = []  # a command that runs the rest of its arguments
+        self.tells = True  # False: its log does not say in time, or ever, that a worker is ready
         self.netns = None  # its own, where that is not the test's: admin.sock answers who is in it
         self.plane = {'name': 'istiod', 'address': istiod.address, 'server_name': istiod.server_name,
                       'cluster_id': 'Kubernetes'}
@@ -111,8 +112,8 @@ class Agentd:
             raise RuntimeError(f'build first: no {", ".join(missing)} in {folder}')
         return [folder / name]
 
-    def start(self, shown=True):
-        """Until its broker heard that the worker is ready: who kills that earlier ends both.  Not `shown`: its log has no such line."""
+    def start(self):
+        """Until its broker heard that the worker is ready: who kills that earlier ends both."""
         skip = self.log.stat().st_size if self.log.exists() else 0
         config = self.dir / 'agentd.yaml'
         config.write_text(yaml.safe_dump({**self.settings, 'control_planes': [self.plane]}))
@@ -126,7 +127,7 @@ class Agentd:
         def answers():
             if not self.process.running():
                 raise RuntimeError(f'agentd ended:\n{self.process.tail()}')
-            return (not shown or READY in self.log.read_bytes()[skip:]) and self.ctl('status')
+            return (not self.tells or READY in self.log.read_bytes()[skip:]) and self.ctl('status')
         wait_for('agentd to answer, and its worker to be ready', answers)
 
     @staticmethod

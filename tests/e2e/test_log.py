@@ -91,7 +91,8 @@ def test_levels_reach_the_broker(make_node):
     node = make_node()
     release = Release(node.agentd)
     node.agentd.settings['log_level'] = 'default:debug,broker:error'
-    node.agentd.start(shown=False)
+    node.agentd.tells = False
+    node.agentd.start()
     assert 'scope=broker' not in node.agentd.log.read_text()  # it was held, and is not wanted
     assert 'an upgrade is tried' not in refuse_an_upgrade(node, release)
     assert node.agentd.ctl('log')['broker'] == 'error'

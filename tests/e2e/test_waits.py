@@ -85,6 +85,7 @@ class Unread:
         os.mkfifo(path)
         self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         node.agentd.around = ['sh', '-c', f'exec "$0" "$@" 2>{path}']
+        node.agentd.tells = False
         self.fill()
 
     def fill(self):
