@@ -21,7 +21,7 @@ from .run import RUN, TOP, Cgroup, Process, sh, wait_for
 MODE = os.environ.get('AGENTD_MODE', 'asan')
 PLAIN = {'asan': 'release'}  # the same without a sanitizer
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
-READY = b' is ready after '
+READY = ' is ready after '
 JWT = re.compile(r'eyJ[\w-]{10,}\.eyJ[\w-]{10,}')
 HELLO = re.compile(r'No match found for server name: ([\w.-]+[.]istiod)\b')
 SANITIZER = re.compile(r'ERROR: \w+Sanitizer|runtime error:|Sanitizer: |ASSERTION|Assertion')
@@ -81,6 +81,20 @@ class Istiod:
         return self.dir / 'ca' / 'root-cert.pem'
 
 
+class Said:
+    """What the log says from now on."""
+
+    def __init__(self, agentd):
+        self._log, self._read = agentd.log, agentd.log.stat().st_size if agentd.log.exists() else 0
+
+    def text(self):
+        return self._log.read_bytes()[self._read:].decode(errors='replace')
+
+    def wait(self, what, times=1):
+        wait_for(f'the log to say {what}', lambda: self.text().count(what) >= times)
+        return self.text()
+
+
 class Agentd:
     """The daemon.  Its settings are those of the configuration file; `plane` changes the control plane's."""
 
@@ -114,7 +128,7 @@ class Agentd:
 
     def start(self):
         """Until its broker heard that the worker is ready: who kills that earlier ends both."""
-        skip = self.log.stat().st_size if self.log.exists() else 0
+        said = Said(self)
         config = self.dir / 'agentd.yaml'
         config.write_text(yaml.safe_dump({**self.settings, 'control_planes': [self.plane]}))
         self.process = Process(
@@ -127,7 +141,7 @@ class Agentd:
         def answers():
             if not self.process.running():
                 raise RuntimeError(f'agentd ended:\n{self.process.tail()}')
-            return (not self.tells or READY in self.log.read_bytes()[skip:]) and self.ctl('status')
+            return (not self.tells or READY in said.text()) and self.ctl('status')
         wait_for('agentd to answer, and its worker to be ready', answers)
 
     @staticmethod

@@ -3,14 +3,14 @@ import contextlib
 import os
 import signal
 
-from .node import Agentd
+from .node import READY, Agentd, Said
 from .run import wait_for
 
 
 def upgrade(node):
-    was = node.agentd.log.read_text().count(' is ready after ')
+    said = Said(node.agentd)
     node.agentd.process.send(signal.SIGUSR2)
-    wait_for('the next agentd', lambda: node.agentd.log.read_text().count(' is ready after ') > was)
+    said.wait(READY)
 
 
 def hand_over(node):

@@ -7,9 +7,9 @@ import subprocess
 import pytest
 import yaml
 
-from .node import BUILD, MODE
+from .node import BUILD, MODE, READY, Said
 from .run import TOP, wait_for
-from .test_upgrade import Release, Said, beside
+from .test_upgrade import Release, beside
 
 VALUES = yaml.safe_load((TOP / 'helm/agentd/values.yaml').read_text())
 
@@ -43,10 +43,10 @@ def test_every_line_of_the_chart_s_agentd_is_json(make_node, flag):
     node.agentd.start()
     said = Said(node.agentd)
     os.kill(node.agentd.worker_pid(), signal.SIGKILL)
-    said.wait(' is ready after ')
+    said.wait(READY)
     said = Said(node.agentd)
     node.agentd.process.send(signal.SIGUSR2)
-    said.wait(' is ready after ')
+    said.wait(READY)
     refuse_an_upgrade(node, release)
     release.install('agentd-worker', '/bin/false')  # the trial itself says what is wrong
     said = Said(node.agentd)

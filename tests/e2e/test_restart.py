@@ -15,16 +15,16 @@ import pytest
 from . import mesh
 from .conftest import measured, start_pair
 from .hammer import CLIENTS, Hammer
+from .node import READY, Said
 from .pod import STATUS
 from .run import wait_for
-from .test_upgrade import Release, Said, upgraded
+from .test_upgrade import Release, upgraded
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 ASAN_KILLS = (4, 2, 1) if not SOAK else (20, 20, 20)  # of the worker, the broker, both
 KILLS = (3, 2, 2) if not SOAK else (200, 200, 200)
 HAMMERED_KILLS = 200 if SOAK else 6
 ABSENT_S = 600 if SOAK else 10
-READY = ' is ready after '
 LONG = pytest.mark.timeout(3600 if SOAK else 600)
 
 
@@ -36,11 +36,6 @@ class Mortal:
         seed = random.randrange(1 << 32)
         print('seed', seed)
         self.random = random.Random(seed)
-
-    def start(self):
-        said = Said(self.agentd) if self.agentd.log.exists() else None
-        self.agentd.start()
-        wait_for('agentd to be ready', lambda: READY in (said.text() if said else self.agentd.log.read_text()))
 
     def worker(self):
         """Kills the worker; the broker replaces it (or ends with it, before it was ever ready)."""
@@ -179,7 +174,7 @@ def test_agentd_may_stay_away(make_node):
 
 def test_a_forbidden_call_is_no_loop(node):
     pod, mortal = node.pod('web'), Mortal(node)
-    mortal.start()
+    node.agentd.start()
     said = Said(node.agentd)
     mortal.kill_worker(signal.SIGSYS)
     said.wait(READY)
@@ -199,7 +194,7 @@ def test_a_bad_configuration_is_seen_at_once(node):
     assert node.agentd.process.wait() == 2
     node.agentd.settings['certificate_scope'] = 'pod'
     mortal = Mortal(node)
-    mortal.start()
+    node.agentd.start()
     said = Said(node.agentd)
     (node.agentd.dir / 'agentd.yaml').write_text('?: [')
     mortal.kill_worker()
@@ -210,7 +205,7 @@ def test_a_worker_that_cannot_start_is_tried_again(node):
     release = Release(node.agentd)
     node.pod('web')
     mortal = Mortal(node)
-    mortal.start()
+    node.agentd.start()
     said = Said(node.agentd)
     (release.dir / 'agentd-worker').chmod(0)  # of the file that is open: the same release is started again
     mortal.kill_worker()
@@ -226,15 +221,14 @@ def test_a_worker_that_cannot_start_is_tried_again(node):
 def test_what_no_pod_needs_any_more_is_swept(node):
     """Removed while agentd was away: goes.  Spoilt meanwhile: its pod still runs, and keeps its directory."""
     gone, spoilt, kept = (node.pod(name) for name in ('gone', 'spoilt', 'kept'))
-    mortal = Mortal(node)
-    mortal.start()
+    node.agentd.start()
     pods = [p.wait_served().mount for p in (gone, spoilt, kept)]
     inodes = [m.stat().st_ino for m in pods[1:]]
     node.agentd.kill()
     gone.remove_manifest()
     spoilt.write_manifest_text('uid: [')
     said = Said(node.agentd)
-    mortal.start()
+    node.agentd.start()
     assert [m.parent.exists() for m in pods] == [False, True, True]
     assert 'it has a manifest: kept' in said.text()
     spoilt.write_manifest()

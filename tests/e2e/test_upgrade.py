@@ -12,7 +12,7 @@ import pytest
 from . import mesh
 from .conftest import measured, start_pair
 from .hammer import Hammer
-from .node import Agentd
+from .node import READY, Agentd, Said
 from .rest import fds_of_broker, open_fds
 from .run import Process, wait_for
 
@@ -60,20 +60,6 @@ def crashing(program):
     program.write_bytes(image)
 
 
-class Said:
-    """What the log says from now on."""
-
-    def __init__(self, agentd):
-        self._log, self._read = agentd.log, len(agentd.log.read_bytes())
-
-    def text(self):
-        return self._log.read_bytes()[self._read:].decode(errors='replace')
-
-    def wait(self, what, times=1):
-        wait_for(f'the log to say {what}', lambda: self.text().count(what) >= times)
-        return self.text()
-
-
 def settled_fds(agentd, pods):
     """With the namespaces of all pods."""
     def settled():
@@ -98,7 +84,7 @@ def upgraded(agentd):
     """With the streams of all Envoys."""
     said = Said(agentd)
     agentd.process.send(signal.SIGUSR2)
-    said.wait(' is ready after ')
+    said.wait(READY)
     wait_for('the streams', lambda: connected(agentd))
 
 
@@ -224,7 +210,6 @@ def test_a_hand_over_is_not_noticed(node):
         new.start()
         assert old.process.wait() == 0
         assert 'has taken over' in old.log.read_text() and not old.complaints()
-        wait_for('the new worker to be ready', lambda log=new.log: ' is ready after ' in log.read_text())
         hammer.more()
     load.more(30)
     nobody_noticed(hammer, load, node, pair)
@@ -270,14 +255,14 @@ def test_a_hand_over_that_fails_is_taken_back(node):
         process.send(end)
         process.wait()
         said.wait('has not taken over, this one goes on')
-        said.wait(' is ready after ')
+        said.wait(READY)
         assert (node.agentd.run / 'lock').read_text() == f'{node.agentd.process.pid}\n'
         hammer.more()
     # One that refuses its own configuration.
     other, said = beside(node, 'refusing'), Said(node.agentd)
     other.flags += ['--csr-per-second', '0']
     assert launch(other).wait() != 0
-    said.wait(' is ready after ')
+    said.wait(READY)
     hammer.more()
     nobody_noticed(hammer, load, node, pair)
 
@@ -383,14 +368,12 @@ def test_the_kubelets_socket_goes_over(node):
             caller.more()
             said = Said(node.agentd)
             os.kill(node.agentd.worker_pid(), signal.SIGKILL)
-            said.wait(' is ready after ')
+            said.wait(READY)
             caller.more()
         old = node.agentd.process
-        said = Said(node.agentd)
         node.agentd.flags.append('--take-over')
         node.agentd.start()
         assert old.wait() == 0
-        said.wait(' is ready after ')
         caller.more()
     finally:
         caller.stop()
