@@ -4,6 +4,7 @@ The name is PREFIX.PID.START (the start time makes a re-used pid harmless): a di
 cgroup, and the network namespaces NAME.*.  All processes live in the cgroup.
 """
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -151,6 +152,18 @@ def _remove_run(name):
     shutil.rmtree(root, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def _alone():
+    """One process of the machine at a time."""
+    fd = os.open(cgroup_root(), os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+@_alone()
 def sweep():
     """Remove what runs left whose process is no more."""
     places = [cgroup_root().glob(f'{PREFIX}.*'), Path('/run/netns').glob(f'{PREFIX}.*'),
