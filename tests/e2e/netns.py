@@ -138,7 +138,7 @@ class Network:
 
     def __init__(self, name):
         self.netns = Netns(f'{name}.br')
-        self._pods = 0
+        self._pods, self._node = 0, False
         self.netns.ip('link', 'add', 'br0', 'type', 'bridge')
         self.netns.ip('link', 'set', 'br0', 'up')
 
@@ -154,12 +154,15 @@ class Network:
         return address
 
     def plug_node(self, *addresses):
-        """A cable to the node's own namespace, which is this process's; it goes with the network."""
+        """A cable to the node's own namespace, which is this process's."""
         self.netns.ip('link', 'add', 'node0', 'type', 'veth', 'peer', 'name', 'node0', 'netns', str(os.getpid()))
+        self._node = True
         self.netns.ip('link', 'set', 'node0', 'master', 'br0', 'up')
         for address in addresses:
             sh('ip', 'addr', 'add', address, 'dev', 'node0', *(['nodad'] if ':' in address else []))
         sh('ip', 'link', 'set', 'node0', 'up')
 
     def remove(self):
+        if self._node:
+            sh('ip', 'link', 'del', 'node0')  # with its namespace the cable would go, too, but later
         self.netns.remove()

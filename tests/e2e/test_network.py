@@ -7,7 +7,7 @@ import pytest
 
 from . import clients, netns
 from .conftest import FIRST_NETNS, check
-from .run import TOP, sh, wait_for
+from .run import RUN, TOP, sh, wait_for
 from .strangers import Place
 
 
@@ -17,9 +17,21 @@ def serials(node, pod):
     return {record['serial'] for record in node.istiod.issued()}
 
 
+def links():
+    return [line.split()[1] for line in sh('ip', '-o', 'link').splitlines()]
+
+
 def test_this_file_has_a_network_of_its_own():
     assert os.readlink('/proc/self/ns/net') != os.readlink(f'/proc/{os.getppid()}/ns/net')
-    assert [line.split()[1] for line in sh('ip', '-o', 'link').splitlines()] == ['lo:']
+    assert links() == ['lo:']
+
+
+def test_a_network_leaves_nothing_for_the_next_test():
+    network = netns.Network(f'{RUN}.cable')
+    network.plug_node('10.77.200.1/16')
+    assert len(links()) == 2
+    network.remove()
+    assert links() == ['lo:']
 
 
 def test_a_process_is_where_its_caller_is(node):
