@@ -2,8 +2,6 @@
 
 What a failed test leaves to read is kept in build/failed/FILE/TEST: logs, the control plane's journal, agentctl's pages.
 """
-import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -59,18 +57,11 @@ def this_run():
         yield made
 
 
-@contextlib.contextmanager
-def _first_netns():
-    with open('/run/agentd-e2e.lock', 'w') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 @pytest.fixture(scope='module', autouse=True)
 def network(request):
     """The network namespace of a file: what runs beside it has 127.0.0.1, too, and the same ports."""
     shutil.rmtree(FAILED / request.path.stem, ignore_errors=True)
-    with _first_netns() if request.path.stem in FIRST_NETNS else netns.own():
+    with run.alone('/proc/self/ns/net') if request.path.stem in FIRST_NETNS else netns.own():
         yield
 
 

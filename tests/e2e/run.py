@@ -153,9 +153,9 @@ def _remove_run(name):
 
 
 @contextlib.contextmanager
-def _alone():
-    """One process of the machine at a time."""
-    fd = os.open(cgroup_root(), os.O_RDONLY)
+def alone(path):
+    """One process of the machine at a time; what the path leads to is the lock."""
+    fd = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
@@ -163,15 +163,15 @@ def _alone():
         os.close(fd)
 
 
-@_alone()
 def sweep():
     """Remove what runs left whose process is no more."""
-    places = [cgroup_root().glob(f'{PREFIX}.*'), Path('/run/netns').glob(f'{PREFIX}.*'),
-              Path(tempfile.gettempdir()).glob(f'{PREFIX}.*')]
-    found = {re.match(rf'{re.escape(PREFIX)}[.](\d+)[.](\d+)(?=[.]|$)', p.name) for place in places for p in place}
-    for name in {m[0] for m in found if m and _start_time(m[1]) != m[2]}:
-        print(f'removing what {name} left', file=sys.stderr)
-        _remove_run(name)
+    with alone(cgroup_root()):
+        places = [cgroup_root().glob(f'{PREFIX}.*'), Path('/run/netns').glob(f'{PREFIX}.*'),
+                  Path(tempfile.gettempdir()).glob(f'{PREFIX}.*')]
+        found = {re.match(rf'{re.escape(PREFIX)}[.](\d+)[.](\d+)(?=[.]|$)', p.name) for place in places for p in place}
+        for name in {m[0] for m in found if m and _start_time(m[1]) != m[2]}:
+            print(f'removing what {name} left', file=sys.stderr)
+            _remove_run(name)
 
 
 @contextlib.contextmanager
