@@ -88,3 +88,10 @@ def test_the_memory_that_is_recommended_is_what_was_measured():
         assert number(file, r'(?:at once took |measured\][^:]*: )(\d+)') == math.ceil(full), file
     assert number('helm/agentd/values.yaml', r'^  requests:\n    cpu: 200m\n    memory: (\d+)Mi') == math.ceil(large / 128) * 128
     assert LIMIT_MIB <= limit - attackers - state  # what the tests of a push and of a bad day run within
+
+
+def test_each_reason_of_the_vex_names_a_test_that_exists():
+    known = json.loads((TOP / 'helm/image/vex.json').read_text())
+    for cve, why in ((cve, why) for of in known.values() for cve, why in of['cves'].items() if 'justification' in why):
+        file, _, name = why['status_notes'].partition('::')
+        assert f'def {name}(' in (TOP / file).read_text() if name else (TOP / file).exists(), cve

@@ -178,11 +178,9 @@ def csr_rows(istiod):
         yield (headers, csr(), 60, {}), nobody
     for headers in ([('authorization', f'Bearer {token}')], direct.bearer(token, clusterid='')):
         yield (headers, csr(), 60, {}), 60
-    # A pod's own token may not speak for anybody, not even for itself; what is no name asks for nothing.
-    for identity in (URI, URI.replace('cli', 'unknown'), URI + '/', 'garbage'):
+    # A pod's own token may not speak for anybody, not even for itself.
+    for identity in (URI, URI.replace('cli', 'unknown')):
         yield (mine, csr(), 60, {'ImpersonatedIdentity': identity}), stranger
-    for nothing in ('', 5):
-        yield (mine, csr(), 60, {'ImpersonatedIdentity': nothing}), 60
     for text, why in (('', 'certificate signing request is not properly encoded'),
                       ('no pem', 'certificate signing request is not properly encoded'),
                       ('-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n',
@@ -293,7 +291,6 @@ def test_how_the_port_greets(istiod):
 
 
 def test_many_are_greeted_at_once(istiod):
-    """grpc frees its certificate under a handshake that uses it, if another one brings it a new one."""
     with ThreadPoolExecutor(8) as pool:
         assert {v for v in pool.map(handshake, [istiod] * 1000)} == {'TLSv1.3'}
 

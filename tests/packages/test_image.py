@@ -283,8 +283,8 @@ def test_a_scanners_parser_reads_the_vex(sboms, archive):
                 said = vex_says(file, cve, image, packages[source])
                 assert said == ([why['status']] if 'status' in why else ['not_affected', why['justification']]), cve
         assert vex_says(file, 'CVE-2023-99999', image, purl) == []
-        assert vex_says(file, 'CVE-2023-1428', image, 'pkg:deb/debian/libssl3@3.0.1') == []
-        assert vex_says(file, 'CVE-2023-1428', 'pkg:oci/agentd@sha256%3A' + '0' * 64, purl) == []
+        assert vex_says(file, 'CVE-2023-4785', image, 'pkg:deb/debian/libssl3@3.0.1') == []
+        assert vex_says(file, 'CVE-2023-4785', 'pkg:oci/agentd@sha256%3A' + '0' * 64, purl) == []
 
 
 def test_grpc_sends_no_memory_that_is_still_in_use():

@@ -2,8 +2,8 @@
  *
  * A URI is cut at its fixed parts, each part is checked by its own rule, and that is all: whatever
  * would need decoding, folding or trimming to become valid is not valid.  So one identity has one
- * spelling and equality is equality of bytes (istio-agent.md 4.4; istiod copies a foreign trust
- * domain verbatim into a certificate, istiod-live.md 1.5).
+ * spelling and equality is equality of bytes (istio-agent.md 4.4; an answer may name another trust
+ * domain than was asked for, istiod-live.md 1.5).
  */
 #include "identity.h"
 #include "common/err.h"

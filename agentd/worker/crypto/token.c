@@ -4,7 +4,7 @@
  * claims -> token_check before each use, as its pod and the time may have moved on.  Everything
  * here is about which pod a token belongs to; whether it is genuine istiod finds out
  * (security-rules.md 4).  A token with a character that a header must not carry never gets further:
- * grpc aborts on it and prints it (istiod-live.md 1.11).
+ * grpc refuses it and prints it (istiod-live.md 1.11).
  */
 #include "token.h"
 #include "common/err.h"
