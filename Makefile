@@ -158,7 +158,7 @@ $(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libworker.a $(OUT)/libcommon.a
 BPF_SRC    := $(wildcard ebpf/*.h ebpf/*.c)
 # Ubuntu's in the PATH is a script that looks for one of the kernel that runs.
 BPFTOOL    := $(firstword $(wildcard /usr/lib/linux-tools/*/bpftool) bpftool)
-SKELETON   := $(GEN)/redirect.skel.h $(GEN)/accelerate.skel.h $(GEN)/level.skel.h
+SKELETON   := $(GEN)/redirect.skel.h $(GEN)/level.skel.h
 # Without DWARF: libbpf reads BTF, and DWARF has lines of this machine's headers, so each update of them made other bytes.
 $(GEN)/%.bpf.o: ebpf/%.bpf.c $(BPF_SRC) Makefile
 	@mkdir -p $(GEN); echo "  BPF   $<"; clang -target bpf -O2 -g -Wall -Wextra -Werror -Wno-unused-function $(SAME) -I/usr/include/$(shell gcc -dumpmachine) -c $< -o $@.dwarf

@@ -122,8 +122,8 @@ static __always_inline struct redirect_address capture_address(struct bpf_sock_a
 	return to;
 }
 
-/* -1: no memory. */
-static __always_inline int mark(struct bpf_sock_addr *ctx, const struct redirect_pod *p,
+/* -1: no memory, and a connection without a mark must not be. */
+static __always_inline int remember(struct bpf_sock_addr *ctx, const struct redirect_pod *p,
     enum redirect_socket_kind kind, const struct redirect_flow *f)
 {
 	struct redirect_socket *s;
@@ -131,24 +131,15 @@ static __always_inline int mark(struct bpf_sock_addr *ctx, const struct redirect
 	if (!ctx->sk)
 		return -1;
 	s = bpf_sk_storage_get(&sockets, ctx->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!s)
+	if (!s) {
+		count(p->index, REDIRECT_DROP_NO_MEMORY);
 		return -1;
+	}
 	s->index = p->index;
 	s->kind = kind;
 	s->port = f->port;
 	s->address = f->address;
 	return 0;
-}
-
-/* The same, where a connection without a mark must not be. */
-static __always_inline int remember(struct bpf_sock_addr *ctx, const struct redirect_pod *p,
-    enum redirect_socket_kind kind, const struct redirect_flow *f)
-{
-	if (!mark(ctx, p, kind, f))
-		return 0;
-	if (ctx->sk)
-		count(p->index, REDIRECT_DROP_NO_MEMORY);
-	return -1;
 }
 
 /* As the kernel would choose: what stays in the pod comes from the very address. */

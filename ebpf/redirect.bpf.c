@@ -34,13 +34,6 @@ static __always_inline bool is_direct(const struct redirect_pod *p, const struct
 	       (rules_is_loopback(&f->address) || is_spread6(&f->address));
 }
 
-/* Envoy's own, to what may be another Envoy: accelerate.bpf.c must know it from an app's. */
-static __always_inline bool is_accelerated_dial(
-    const struct redirect_pod *p, enum redirect_verdict v, bool tcp)
-{
-	return tcp && v == REDIRECT_PASS_PROXY_UID && (p->flags & REDIRECT_ACCELERATE_NODE);
-}
-
 static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 {
 	const struct redirect_pod *p = pod_of_socket(ctx);
@@ -94,8 +87,7 @@ static __always_inline int on_connect(struct bpf_sock_addr *ctx, bool v6)
 			return remember(ctx, p, REDIRECT_SOCKET_DIRECT, &f) ? REFUSE : ALLOW;
 		if (v == REDIRECT_PASS_NO_DNS && (p->flags & REDIRECT_DNS_KNOWN))
 			return remember(ctx, p, REDIRECT_SOCKET_ASKS, &f) ? REFUSE : ALLOW;
-		if (!is_accelerated_dial(p, v, tcp) || mark(ctx, p, REDIRECT_SOCKET_ENVOYS, &f))
-			forget(ctx);
+		forget(ctx);
 		return ALLOW;
 	}
 }
@@ -345,8 +337,7 @@ static __always_inline bool is_any(struct bpf_sock_ops *ctx)
 static __always_inline bool was_dialler(const struct redirect_socket *s)
 {
 	return s->kind == REDIRECT_SOCKET_DIALLED || s->kind == REDIRECT_SOCKET_DIRECT ||
-	       s->kind == REDIRECT_SOCKET_PROXY || s->kind == REDIRECT_SOCKET_DNS ||
-	       s->kind == REDIRECT_SOCKET_ENVOYS;
+	       s->kind == REDIRECT_SOCKET_PROXY || s->kind == REDIRECT_SOCKET_DNS;
 }
 
 static __always_inline void on_listen(struct bpf_sock_ops *ctx, struct redirect_socket *s)

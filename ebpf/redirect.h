@@ -46,8 +46,6 @@ enum redirect_flag {
 	REDIRECT_GROUPS_INCLUDE = 1 << 5, /* only listed groups are captured; else all but these */
 	REDIRECT_TRACE = 1 << 6,          /* decisions go to the trace ring */
 	REDIRECT_DNS_KNOWN = 1 << 7,      /* the DNS proxy has answered: istiod's names are known */
-	REDIRECT_ACCELERATE = 1 << 8,     /* for the broker: accelerate.h */
-	REDIRECT_ACCELERATE_NODE = 1 << 9, /* with it: also between Envoys of the node */
 	REDIRECT_SHUT = 1 << 30, /* by the broker alone: nobody's rules (redirect/shut.h) */
 };
 
@@ -112,7 +110,6 @@ enum redirect_socket_kind {
 	REDIRECT_SOCKET_OF_NODE,     /* made in the node's own network namespace */
 	REDIRECT_SOCKET_MADE,        /* by a pod, in a namespace that was not known as its own */
 	REDIRECT_SOCKET_ASKS,        /* a name, of the pod's own resolver: nobody else answers */
-	REDIRECT_SOCKET_ENVOYS,      /* Envoy's dial to elsewhere, of a pod with ACCELERATE_NODE */
 };
 struct redirect_socket {
 	__u32 index;

@@ -184,21 +184,6 @@ static void check_file_systems(struct table *t)
 		    "%s is not on a tmpfs: its files will outlive a reboot", run);
 }
 
-/* A node that allows nobody to ask for it is told all the same. */
-static void check_acceleration(struct table *t)
-{
-	struct redirect_ceiling c = {.accelerate = false};
-	struct err e;
-	bool allowed = !redirect_ceiling_read(t->o->redirect_allow, &c, &e) && c.accelerate;
-
-	if (redirect_accelerate_try(c.blind, &e))
-		row(t, allowed ? PROBLEM : NOTE, "acceleration", "%s", e.msg);
-	else
-		row(t, OK, "acceleration", "%s",
-		    allowed ? "pods may ask for redirect_accelerate"
-			    : "possible; --redirect-allow lets no pod ask for it");
-}
-
 /* Where nobody asked for it, nothing of it is a problem. */
 static void check_redirect(struct table *t)
 {
@@ -231,7 +216,6 @@ static void check_redirect(struct table *t)
 	}
 	row(t, OK, "eBPF redirection", "all programs load%s",
 	    t->o->redirect ? "" : "; asked for by --redirect");
-	check_acceleration(t);
 	if (!can.interfaces)
 		row(t, NOTE, "excluded interfaces",
 		    "need Linux 5.17: a pod that excludes one from redirection is refused");

@@ -58,8 +58,7 @@ const struct flag flags_list[] = {
 	"the cgroup above all pods: a path below the cgroup root (the root; without manifests "
 	"--kubepods)"),
     BROKER("redirect-allow", FLAG_TEXT, "LIST", "permissive,exclusions,probes",
-	"what pods may ask for beside strict capture: these, accelerate and "
-	"accelerate-node; strict: nothing; "
+	"what pods may ask for beside strict capture: these; strict: nothing; "
 	"KEY=NUMBER: such a port or id in place of istio's"),
     BROKER("probes-cgroup", FLAG_TEXT, "NAME", NULL,
 	"a cgroup above the kubelet, which is let in to pods' probe ports: a path below the cgroup "
@@ -110,9 +109,7 @@ const struct flag flags_list[] = {
 	"where private keys outlive the worker; memory: they are lost if the broker dies, too"),
     TEXT("redirect-policy", "strict",
 	"strict: nothing from outside reaches a pod before its Envoy can take it; or permissive"),
-    TEXT("redirect-accelerate", "off",
-	"loopback: what apps write to their own Envoy goes from socket to socket, if the broker "
-	"allows it; node: also between Envoys of the node; or off"),
+    TEXT("redirect-accelerate", "off", "off: " FLAGS_ACCELERATE_GONE),
     NUMBER("publish-wait-ms", "2000", "how long a pod's start waits for its first certificate"),
     TEXT("dns-upstream", "",
 	"resolvers for names that istiod does not know: IP addresses with commas; for pods with "

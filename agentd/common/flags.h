@@ -11,6 +11,10 @@
 
 struct err;
 
+/* Of redirect_accelerate and three words of --redirect-allow: why they are refused
+ * (ebpf-redirect.md 12). */
+#define FLAGS_ACCELERATE_GONE "acceleration was tried, does not pay and is gone"
+
 enum flag_whose {          /* bits */
 	FLAG_BROKER = 1,   /* a flag only: the broker reads no file */
 	FLAG_WORKER = 2,   /* a key, too; the broker passes the flag on */

@@ -86,9 +86,7 @@ enum link_answer {
 	X(REDIRECT_SHUT, 0, ANY_POD, REPLIED, "shut the strict pod whose manifest was refused") \
 	/* A sealed memfd <= 64 KiB: the pod's file in --identity-dir, for LINK_FOLLOW_KEPT.  Of a \
 	 * manifest's pod only.  EAGAIN: too many at once. */ \
-	X(IDENTITY_PUT, 1, ADDED_POD, DEFERRED, "keep the pod's certificate on disk") \
-	/* The map of what accelerated connections did. */ \
-	X(REDIRECT_LANES, 0, NO_POD, GIVEN, "show what is accelerated")
+	X(IDENTITY_PUT, 1, ADDED_POD, DEFERRED, "keep the pod's certificate on disk")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

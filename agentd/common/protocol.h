@@ -41,9 +41,8 @@ enum link_what {
 	LINK_LISTENER, /* uid, kind = link_listener, 1 fd: takes the place of one that was shut down
 			*/
 	LINK_REDIRECTED, /* id of the LINK_REDIRECT_SET; code 0, arg = row of the counters + 1, 1 fd
-			    (its baseline, struct redirect_counters), kind = it is accelerated; or
-			    errno, `why`, arg = 1: the pod is closed all the same (also of its
-			    refusal) */
+			    (its baseline, struct redirect_counters); or errno, `why`, arg = 1: the
+			    pod is closed all the same (also of its refusal) */
 	LINK_REDIRECT_NOTE, /* uid: arg = link_redirect_note; code, `why` something is wrong; uid of
 			       zeroes: arg = how much was put back so far */
 	LINK_STATE,         /* id of the LINK_STATE_LIST, kind, state_id, 1 fd */
@@ -64,7 +63,6 @@ enum link_redirect_note {          /* bits */
 	LINK_REDIRECT_INBOUND = 1, /* its inbound traffic is redirected, too */
 	LINK_REDIRECT_STEERED = 4, /* so it is, by what an earlier broker saw */
 	LINK_REDIRECT_LEFT = 2,    /* no rules are in force for its processes */
-	LINK_REDIRECT_BETWEEN = 8, /* connections to other Envoys of the node are accelerated */
 };
 enum link_volume_state {           /* bits */
 	LINK_VOLUME_MOUNTED = 1,   /* our directory is on it */

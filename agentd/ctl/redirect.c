@@ -34,67 +34,24 @@ static const char *state_of(const json_t *x)
 	return has_counted(x) ? "outbound" : "unseen";
 }
 
-static const char *accelerated(const json_t *x)
-{
-	const char *asked = ctl_string(x, "accelerate");
-
-	if (!is_ebpf(x) || (strcmp(asked, "loopback") != 0 && strcmp(asked, "node") != 0))
-		return "-";
-	if (!json_is_true(json_object_get(x, "accelerated")))
-		return "no";
-	if (!strcmp(asked, "node") && !json_is_true(json_object_get(x, "between")))
-		return "loopback";
-	return "yes";
-}
-
-static char *mib(const json_t *o, const char *key)
-{
-	return mem_printf(
-	    "%.1f MiB", (double)json_integer_value(json_object_get(o, key)) / (1 << 20));
-}
-
-static void print_lane(struct table *t, const char *name, const json_t *lane)
-{
-	auto_free char *connections = ctl_count(lane, "connections");
-	auto_free char *given = mib(lane, "given"), *passed = mib(lane, "passed");
-
-	table_row(t, name, connections, given, passed, NULL);
-}
-
-/* Of the node, as far as some pod is accelerated. */
-static void print_lanes(const json_t *lanes)
-{
-	struct table *t;
-
-	if (!lanes)
-		return;
-	putchar('\n');
-	t = table_new(4);
-	table_row(t, "BETWEEN", "ACCELERATED", "SOCKET TO SOCKET", "BY TCP", NULL);
-	print_lane(t, "app and its Envoy", json_object_get(lanes, "loopback"));
-	print_lane(t, "two Envoys", json_object_get(lanes, "between"));
-	table_print_free(&t);
-}
-
 static void print_table(const json_t *answer)
 {
-	struct table *t = table_new(9);
+	struct table *t = table_new(8);
 	const json_t *x;
 	size_t i;
 
-	table_row(t, "POD", "MODE", "POLICY", "IN FORCE", "ACCELERATED", "REDIRECTED", "PASSED",
-	    "DROPPED", "PROBLEM", NULL);
+	table_row(t, "POD", "MODE", "POLICY", "IN FORCE", "REDIRECTED", "PASSED", "DROPPED",
+	    "PROBLEM", NULL);
 	json_array_foreach (json_object_get(answer, "redirect"), i, x) {
 		auto_free char *redirected = ctl_count(x, "redirected");
 		auto_free char *passed = ctl_count(x, "passed");
 		auto_free char *dropped = ctl_count(x, "dropped");
 
 		table_row(t, ctl_string(x, "pod"), ctl_string(x, "mode"),
-		    is_ebpf(x) ? ctl_string(x, "policy") : "-", state_of(x), accelerated(x),
-		    redirected, passed, dropped, ctl_string(x, "why_not"), NULL);
+		    is_ebpf(x) ? ctl_string(x, "policy") : "-", state_of(x), redirected, passed,
+		    dropped, ctl_string(x, "why_not"), NULL);
 	}
 	table_print_free(&t);
-	print_lanes(json_object_get(answer, "lanes"));
 }
 
 static const struct ctl_list list = {

@@ -59,7 +59,6 @@ static struct redirect_node redirect_defaults(const struct agent *a)
 {
 	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict")};
 
-	redirect_acceleration_parse(&n.accelerate, a->config->redirect_accelerate);
 	redirect_mode_parse(&n.mode, a->config->redirect); /* which was checked */
 	return n;
 }

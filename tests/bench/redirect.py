@@ -5,7 +5,6 @@
 
     direct:           app ----------------------------> app
     iptables, eBPF:   app -> Envoy ------> Envoy -> app        all of it plain TCP, real Envoys, one worker each
-    loopback, node:   eBPF, with that redirect_accelerate
 
 Each way has two pods of its own: network namespaces, cgroups.  CPU is what the kernel counts for the cgroups of
 both (apps and Envoys), for each operation.  Nothing passes or fails here; goals stand beside what was found.
@@ -32,14 +31,13 @@ from .table import attempt, machine
 from .tools import CALLS, DIAL, NOTHING, SETUP, Piped, Processes, build, row, run
 
 PORT, PORTS, SECONDS, TURNS, ROUNDS = 9000, 64, 0.5, 3, int(os.environ.get('ROUNDS', '7'))
-WAYS = DIRECT, IPTABLES, EBPF, LOOPBACK, BETWEEN = 'direct', 'iptables', 'eBPF', 'loopback', 'node'
-CAPTURED = EBPF, LOOPBACK, BETWEEN
-# What it is called -> how dial.c is told, the goals for CPU, of iptables': without acceleration, loopback, node.
-KINDS = {'short connections, 16 at a time': (('short', 16, 64), (0.90, 0.90, 0.90)),
-         'short connections, one at a time': (('short', 1, 64), (0.90, 0.90, 0.90)),
-         'requests on 16 kept connections': (('keep', 16, 64), (0.92, 0.82, 0.70)),
-         'answers of 16 KiB on 16 kept connections': (('keep', 16, 1 << 14), ()),
-         'answers of 1 MiB on 4 kept connections': (('keep', 4, 1 << 20), (0.90, 0.75, 0.60))}
+WAYS = DIRECT, IPTABLES, EBPF = 'direct', 'iptables', 'eBPF'
+# What it is called -> how dial.c is told, the goal for CPU, of iptables'.
+KINDS = {'short connections, 16 at a time': (('short', 16, 64), 0.90),
+         'short connections, one at a time': (('short', 1, 64), 0.90),
+         'requests on 16 kept connections': (('keep', 16, 64), 0.92),
+         'answers of 16 KiB on 16 kept connections': (('keep', 16, 1 << 14), None),
+         'answers of 1 MiB on 4 kept connections': (('keep', 4, 1 << 20), 0.90)}
 POD_COUNTS = 1, 50, 250
 EPHEMERAL = 32768, 60999  # as kernels come; connect() looks among every other port first
 USED_UP = 0, 7_500, 15_000  # connections
@@ -53,9 +51,9 @@ class Way:
     def __init__(self, node, name):
         self.name, self.node = name, node
         label = name.lower()
-        redirect = {'mode': 'ebpf' if name in CAPTURED else 'none', 'accelerate': name if name in (LOOPBACK, BETWEEN) else 'off'}
+        redirect = {'mode': 'ebpf' if name == EBPF else 'none'}
         fields = {'manifest': False} if name == DIRECT else {'redirect': redirect}
-        above = 'mesh/' if name in CAPTURED else ''
+        above = 'mesh/' if name == EBPF else ''
         self.client, self.server = (node.pod(f'{label}-{side}', above=above, **fields) for side in ('client', 'server'))
         self.pods, self._turns = (self.client, self.server), 0
         for pod in self.pods:
@@ -131,7 +129,6 @@ class Way:
 def ways_of(made):
     node = Node(*made, mode='release')
     node.agentd.settings.update(log_level='info')
-    node.agentd.flags += ['--redirect-allow', 'permissive,exclusions,probes,accelerate-no-fionread,accelerate-node']
     node.cgroup('mesh')
     node.capture('mesh')
     node.cgroup('kubepods')
@@ -139,7 +136,7 @@ def ways_of(made):
     try:
         node.agentd.start()
         ways = {name: Way(node, name) for name in WAYS}
-        for name in IPTABLES, *CAPTURED:
+        for name in IPTABLES, EBPF:
             ways[name].start_envoys()
         for way in ways.values():
             way.wait()
@@ -150,7 +147,7 @@ def ways_of(made):
 
 def prove(ways):
     """Both Envoys carry every connection, or the figures are of something else."""
-    for name in IPTABLES, *CAPTURED:
+    for name in IPTABLES, EBPF:
         before = ways[name].carried()
         n = ways[name].dial(('short', 4, 64), 0.2)['n']
         gained = [a - b for a, b in zip(ways[name].carried(), before)]
@@ -184,13 +181,12 @@ def paths(_node, ways):
     for _ in range(ROUNDS):
         for kind, (how, _) in KINDS.items():
             found[kind].append(one_round(ways, how))
-    for kind, (_, goals) in KINDS.items():
-        row(kind, *WAYS, *(text for way in CAPTURED for text in (f'{way}/ipt.', 'rounds')), 'goals')
+    for kind, (_, goal) in KINDS.items():
+        row(kind, *WAYS, 'eBPF/iptables', 'rounds', 'goal')
         for what, label in (('rate', 'a second'), ('cpu', 'CPU us of each'), ('p50', 'p50 us'), ('p99', 'p99 us')):
-            ratios = [[f[way][what] / f[IPTABLES][what] for f in found[kind]] for way in CAPTURED]
+            ratios = [f[EBPF][what] / f[IPTABLES][what] for f in found[kind]]
             row(f'  {label}', *(f'{statistics.median(f[w][what] for f in found[kind]):,.0f}' for w in WAYS),
-                *(text for r in ratios for text in (f'{statistics.median(r):.2f}', spread(r))),
-                '  ' + ' '.join(f'{g:.2f}' for g in goals) if what == 'cpu' else '')
+                f'{statistics.median(ratios):.2f}', spread(ratios), f'{goal:.2f}' if what == 'cpu' and goal else '')
         row('  TCP segments of each', *(f'{statistics.median(f[w]["segments"] for f in found[kind]):,.2f}' for w in WAYS))
         if failed := sum(f[w]['failed'] for w in WAYS for f in found[kind]):
             row('  operations that failed', failed)

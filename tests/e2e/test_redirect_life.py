@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from . import bpfmap, clients, dialers, lanes, mesh, sockets
+from . import bpfmap, clients, dialers, ends, mesh, sockets
 from .netns import Netns
 from .pod import HERE, Load
 from .run import TOP, Cgroup, Process, sh, wait_for
@@ -103,7 +103,7 @@ def test_the_app_ends_first(scene):
     pod.netns.ip('addr', 'add', 'fd77::101/128', 'dev', 'eth0', 'nodad')
     live(pod)
     for source in None, 'fd77::1', 'fd77::101', '::1':
-        peers, left = pod.call(lanes.app_ends_first, source)
+        peers, left = pod.call(ends.app_ends_first, source)
         assert left == 0 and peers <= ({source} if source else {'fd77::1', 'fd77::101'})
 
 
@@ -115,7 +115,7 @@ def test_dials_of_ipv6_in_a_row(scene):
     live(pod)
     for _ in range(5 if SOAK else 1):
         count = 60_000 if SOAK else 600
-        assert pod.submit(lanes.in_a_row, 'outbound6', count).result(3600) == count
+        assert pod.submit(ends.in_a_row, count).result(3600) == count
 
 
 def test_no_captured_dial_of_ipv6_leaves_the_pod(scene):

@@ -98,11 +98,6 @@ void link_redirect_counters(struct link *p, struct link_call **slot, link_listen
 	fake_link_call(p, slot, LINK_REDIRECT_COUNTERS, &nobody, ctx)->listening = done;
 }
 
-void link_redirect_lanes(struct link *p, struct link_call **slot, link_listening done, void *ctx)
-{
-	fake_link_call(p, slot, LINK_REDIRECT_LANES, &nobody, ctx)->listening = done;
-}
-
 void link_on_redirect(struct link *p, link_redirect_noted told, void *ctx)
 {
 	(void)p;
@@ -112,23 +107,14 @@ void link_on_redirect(struct link *p, link_redirect_noted told, void *ctx)
 
 /* --- answers --- */
 
-static bool accelerates;
-
-void fake_redirect_accelerates(bool on)
-{
-	accelerates = on;
-}
-
 void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
     const struct redirect_counters *baseline, const char *why)
 {
 	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_SET, pod, -1);
 	struct err e;
 
-	const struct link_redirection is = {.closed = why && index,
-	    .index = why ? 0 : index,
-	    .accelerated = !why && accelerates,
-	    .baseline = why ? NULL : baseline};
+	const struct link_redirection is = {
+	    .closed = why && index, .index = why ? 0 : index, .baseline = why ? NULL : baseline};
 	c->redirected(c->ctx, fake_link_refusal(&e, why), &is);
 }
 
@@ -151,11 +137,6 @@ static void give(struct link *p, enum link_op op, int fd, const char *why)
 void fake_redirect_counters(struct link *p, int fd, const char *why)
 {
 	give(p, LINK_REDIRECT_COUNTERS, fd, why);
-}
-
-void fake_redirect_lanes(struct link *p, int fd, const char *why)
-{
-	give(p, LINK_REDIRECT_LANES, fd, why);
 }
 
 void fake_redirect_traced(struct link *p, int fd, const char *why)

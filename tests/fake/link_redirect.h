@@ -18,10 +18,8 @@ void fake_redirect_reset(void);
 /* Answers; why NULL: in force, with that row and baseline. */
 void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
     const struct redirect_counters *baseline, const char *why);
-void fake_redirect_accelerates(bool on); /* what the next of these answers say */
 void fake_redirect_let_go(struct link *p, const struct uuid *pod, const char *why);
 void fake_redirect_counters(struct link *p, int fd, const char *why); /* takes fd */
-void fake_redirect_lanes(struct link *p, int fd, const char *why);    /* takes fd */
 void fake_redirect_explained(struct link *p, unsigned verdict, const char *why);
 void fake_redirect_traced(struct link *p, int fd, const char *why); /* takes fd */
 /* Says it by itself. */

@@ -47,9 +47,6 @@ static void check_ceiling(const struct redirect_rules *r, const struct redirect_
 	must(r->proxy_uid & 0xffff && r->proxy_gid & 0xffff);
 	must((r->proxy_uid & 0xffff) != c->worker_uid);
 	must(!(r->flags & REDIRECT_TRACE));
-	must(c->accelerate || !(r->flags & REDIRECT_ACCELERATE));
-	must(!(r->flags & REDIRECT_ACCELERATE_NODE) ||
-	     (c->between && r->flags & REDIRECT_ACCELERATE));
 	for (uint32_t i = 0; i < r->nrows; i++)
 		must(r->rows[i].kind != REDIRECT_PORT_PROBE ||
 		     (c->probes && rules_can_probe(r, r->rows[i].number)));
@@ -88,8 +85,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	c.exclusions = data[0] & 2;
 	c.is_manifests = data[0] & 4;
 	c.probes = data[0] & 8;
-	c.accelerate = data[0] & 16;
-	c.between = data[0] & 32;
 	size = size - 1 < sizeof(r) ? size - 1 : sizeof(r);
 	for (size_t i = 0; i < size; i++)
 		((uint8_t *)&r)[i] ^= data[i + 1];

@@ -42,7 +42,6 @@ static void check(const struct redirect_plan *plan)
 	}
 	must(r->version == REDIRECT_RULES_VERSION && r->strict <= 1);
 	must(r->outbound_port && r->inbound_port && r->outbound_port != r->inbound_port);
-	must(r->flags & REDIRECT_ACCELERATE || !(r->flags & REDIRECT_ACCELERATE_NODE));
 	must(r->nrows <= REDIRECT_ROWS_MAX && r->ncidrs <= REDIRECT_CIDRS_MAX);
 	for (uint32_t i = 0; i < r->nrows; i++) {
 		must(r->rows[i].kind && r->rows[i].kind != REDIRECT_PORT_INTERFACE &&

@@ -74,7 +74,7 @@ def test_all_values_reach_agentd():
         'log_level': 'default:warn,xds:debug', 'log_json': False, 'istio_namespace': 'mesh',
         'cluster_domain': 'k8s.example', 'ip_family': 'ipv6', 'secret_ttl_min_s': 7200, 'secret_ttl_max_s': 43200,
         'certificate_scope': 'pod', 'attest': 'require', 'state_keys': 'memory', 'pcds': True, 'redirect': 'ebpf',
-        'redirect_policy': 'permissive', 'redirect_accelerate': 'off', 'publish_wait_ms': 500, 'dns_upstream': '10.96.0.10,fd00::a', 'pod_connections': 64, 'csr_per_second': 20,
+        'redirect_policy': 'permissive', 'publish_wait_ms': 500, 'dns_upstream': '10.96.0.10,fd00::a', 'pod_connections': 64, 'csr_per_second': 20,
         'control_planes': [main, second]}
 
 

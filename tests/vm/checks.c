@@ -580,7 +580,6 @@ static void check_all(const struct world *w, pid_t *fake)
 	must_end("a new Envoy: outbound", &w->pod, app, TO(peer_ip[0], 80), OUT);
 	must_end("a new Envoy: inbound", &w->peer, root, TO(pod_ip[0], 8080), IN);
 	evict(fake);
-	check_acceleration(&l, w);
 	part("removal");
 	check_removal(&l, w);
 	loader_end(&l);
@@ -598,12 +597,9 @@ int main(int argc, char **argv)
 	pid_t children[3] = {0};
 
 	world_begin(&w);
-	w.blind = argc == 5;
 	children[0] = serve(&w.pod, &app_there);
 	children[1] = serve(&w.peer, &peer_there);
-	if (argc == 5 && !strcmp(argv[1], "--soak"))
-		check_soak(&w, argv + 2);
-	else if (argc > 1)
+	if (argc > 1)
 		check_envoy(&w, argv[1]);
 	else
 		check_all(&w, &children[2]);

@@ -10,7 +10,4 @@ void part(const char *name); /* what the next checks are of */
 void check(bool good, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void check_tally(const struct tally *t, uint64_t before, const char *name);
 struct redirect_rules default_rules(void);
-void check_acceleration(struct loader *l, const struct world *w);
-/* Bytes, connections, kills: at least. */
-void check_soak(const struct world *w, char *const words[3]);
 void check_envoy(const struct world *w, const char *path);

@@ -78,13 +78,8 @@ static struct redirect *begin(const struct world *w, uint64_t caps, size_t memlo
 {
 	static struct netns_home home;
 	const struct rlimit limit = {memlock, memlock};
-	const struct redirect_place at = {.bpffs = w->bpffs,
-	    .cgroup = w->cgroup,
-	    .home = &home,
-	    .trees = w->trees,
-	    .accelerate = true,
-	    .blind = w->blind,
-	    .between = true};
+	const struct redirect_place at = {
+	    .bpffs = w->bpffs, .cgroup = w->cgroup, .home = &home, .trees = w->trees};
 
 	/* More than is allowed here: only 5.10 would mind. */
 	if (setrlimit(RLIMIT_MEMLOCK, &limit) && errno != EPERM)

@@ -5,7 +5,6 @@
  * child of ours that went there.
  */
 #pragma once
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -24,7 +23,6 @@ struct world {
 	struct place stranger; /* in the pod's network namespace, but not in its cgroup */
 	struct place host;     /* in the node's, but in the pod's cgroup: as with hostNetwork */
 	struct place kubelet;  /* in the node's, and in no pod's cgroup */
-	bool blind; /* also where an app cannot ask how much waits: as accelerate-no-fionread */
 	struct place
 	    unmeshed; /* in the node's, and in the tree of pods, as a pod that is not ours */
 };

@@ -3,11 +3,9 @@
  * and logged.
  */
 #include "audit.h"
-#include "accelerate.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "homes.h"
 #include "links.h"
 #include "listeners.h"
 #include "probes.h"
@@ -76,12 +74,6 @@ static void audit_maps(struct audit *a)
 		failed(a, NULL, &e);
 	else
 		repaired(a, NULL, n, "pins of eBPF maps");
-	int more = redirect_accelerate_mend_maps(a->r, &e);
-	redirect_homes_sweep(a->r);
-	if (more < 0)
-		failed(a, NULL, &e);
-	else
-		repaired(a, NULL, (unsigned)more, "pins of eBPF maps that accelerate");
 }
 
 static void audit_link(struct audit *a, const struct redirect_link *l)
@@ -162,11 +154,6 @@ static void audit_pod(struct audit *a, struct redirect_pod_state *p)
 		failed(a, uid, &e);
 	else
 		repaired(a, uid, (unsigned)links, "links of eBPF programs");
-	links = cgroup < 0 ? 0 : redirect_accelerate_mend(a->r, p, cgroup, &e);
-	if (links < 0)
-		failed(a, uid, &e);
-	else
-		repaired(a, uid, (unsigned)links, "links that accelerate");
 	repaired(a, uid,
 	    (unsigned)((redirect_pod_put_level(a->r, p) == 1) +
 		       mend_value(bpf->maps.pods, &p->cgroup, &p->entry) +

@@ -2,6 +2,7 @@
 #include "ceiling.h"
 #include "broker/base/file.h"
 #include "broker/kubelet/pod_source.h"
+#include "common/flags.h"
 #include <errno.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -61,6 +62,12 @@ static bool is_word(const char *word, size_t size, const char *wanted)
 	return size == strlen(wanted) && !strncmp(word, wanted, size);
 }
 
+static bool is_gone(const char *word, size_t size)
+{
+	return is_word(word, size, "accelerate") || is_word(word, size, "accelerate-node") ||
+	       is_word(word, size, "accelerate-no-fionread");
+}
+
 int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct err *e)
 {
 	*c = (struct redirect_ceiling){.worker_uid = c->worker_uid};
@@ -72,19 +79,16 @@ int redirect_ceiling_read(const char *allow, struct redirect_ceiling *c, struct 
 			c->permissive = true;
 		else if (is_word(at, n, "exclusions"))
 			c->exclusions = true;
-		else if (is_word(at, n, "accelerate"))
-			c->accelerate = true;
-		else if (is_word(at, n, "accelerate-node"))
-			c->accelerate = c->between = true;
-		else if (is_word(at, n, "accelerate-no-fionread"))
-			c->accelerate = c->blind = true;
 		else if (is_word(at, n, "probes"))
 			c->probes = true;
+		else if (is_gone(at, n))
+			return err_set(e, ERR_INVALID,
+			    "--redirect-allow has \"%.*s\", which must go: " FLAGS_ACCELERATE_GONE,
+			    (int)n, at);
 		else if (!is_word(at, n, "strict") && !read_number(c, at, n))
 			return err_set(e, ERR_INVALID,
-			    "--redirect-allow takes strict, permissive, exclusions, probes, "
-			    "accelerate, accelerate-node, accelerate-no-fionread and KEY=NUMBER, "
-			    "not \"%.*s\"",
+			    "--redirect-allow takes strict, permissive, exclusions, probes and "
+			    "KEY=NUMBER, not \"%.*s\"",
 			    (int)n, at);
 		at += n + (at[n] == ',');
 	}

@@ -8,10 +8,6 @@
  *   exclusions   traffic that goes past Envoy, in either direction; other ports than Envoy's usual
  *                ones; an end of redirection while the pod is there
  *   probes       ports where the kubelet's own connections go past Envoy
- *   accelerate   bytes that go past what looks at packets, between a pod and its own Envoy
- *   accelerate-node  that, and bytes between two Envoys of this node, which network policies do not
- *                see
- *   accelerate-no-fionread  the first, on a kernel that then tells apps nothing of what waits
  *   KEY=NUMBER   another number than istio's: proxy_uid, proxy_gid, envoy_port, ...
  */
 #pragma once
@@ -21,9 +17,7 @@
 #include <stdbool.h>
 
 struct redirect_ceiling {
-	bool permissive, exclusions, probes, accelerate;
-	bool between; /* accelerate-node */
-	bool blind;   /* sockmap.h; of the node only */
+	bool permissive, exclusions, probes;
 	/* Root's manifest describes the pod, so with `exclusions` its numbers are the manifest's.
 	 * Whoever owns a kubelet's pod has no word for proxy_uid, proxy_gid and dns_port. */
 	bool is_manifests;

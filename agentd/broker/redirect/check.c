@@ -11,8 +11,7 @@
 
 enum {
 	ALL_FLAGS = REDIRECT_OUTBOUND_ALL | REDIRECT_INBOUND_ALL | REDIRECT_LOOPBACK_INCLUDED |
-		    REDIRECT_DNS | REDIRECT_DNS_ALL | REDIRECT_GROUPS_INCLUDE |
-		    REDIRECT_ACCELERATE | REDIRECT_ACCELERATE_NODE,
+		    REDIRECT_DNS | REDIRECT_DNS_ALL | REDIRECT_GROUPS_INCLUDE,
 	CIDR_FLAGS = REDIRECT_CIDR_EXCLUDE | REDIRECT_CIDR_INCLUDE | REDIRECT_CIDR_DNS,
 	ENVOY_READY = 15021,
 	ENVOY_METRICS = 15090,
@@ -31,19 +30,12 @@ static bool is_kind(uint32_t kind)
 	       kind == REDIRECT_PORT_PROBE;
 }
 
-/* What goes from Envoy to Envoy came from an app. */
-static bool is_half_accelerated(const struct redirect_rules *r)
-{
-	return r->flags & REDIRECT_ACCELERATE_NODE && !(r->flags & REDIRECT_ACCELERATE);
-}
-
 static int check_shape(const struct redirect_rules *r, struct err *e)
 {
 	if (r->version != REDIRECT_RULES_VERSION)
 		return err_set(e, EINVAL, "rules of version %u", r->version);
-	if (r->flags & ~(uint32_t)ALL_FLAGS || is_half_accelerated(r) || r->strict > 1 ||
-	    r->nrows > REDIRECT_ROWS_MAX || r->ncidrs > REDIRECT_CIDRS_MAX ||
-	    r->ninterfaces > REDIRECT_INTERFACES_MAX)
+	if (r->flags & ~(uint32_t)ALL_FLAGS || r->strict > 1 || r->nrows > REDIRECT_ROWS_MAX ||
+	    r->ncidrs > REDIRECT_CIDRS_MAX || r->ninterfaces > REDIRECT_INTERFACES_MAX)
 		return err_set(e, EINVAL, "rules with unknown flags or too many rows");
 	if (!r->outbound_port || !r->inbound_port || r->outbound_port == r->inbound_port)
 		return err_set(e, EINVAL, "rules without two ports of Envoy");
@@ -167,10 +159,6 @@ int redirect_check(
 		return -1;
 	if (!rules->strict && !c->permissive)
 		return not_allowed(e, "the policy permissive");
-	if (rules->flags & REDIRECT_ACCELERATE && !c->accelerate)
-		return not_allowed(e, "acceleration");
-	if (rules->flags & REDIRECT_ACCELERATE_NODE && !c->between)
-		return not_allowed(e, "acceleration between two Envoys: accelerate-node");
 	if (c->exclusions)
 		return 0;
 	if (has_outbound_exclusions(rules))

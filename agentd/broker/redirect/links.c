@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utlist.h>
 
 LOG_SCOPE("broker");
 
@@ -185,7 +186,7 @@ int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct 
 	return 0;
 }
 
-void redirect_unlink_pin(const struct redirect *r, const struct uuid *pod, const char *name)
+static void unlink_pin(const struct redirect *r, const struct uuid *pod, const char *name)
 {
 	char path[REDIRECT_PATH_SIZE];
 
@@ -200,8 +201,8 @@ void redirect_pins_remove(const struct redirect *r, const struct uuid *pod)
 {
 	char path[REDIRECT_PATH_SIZE];
 
-	redirect_unlink_pin(r, pod, lookup_pin);
-	redirect_unlink_pin(r, pod, getsockopt_pin);
+	unlink_pin(r, pod, lookup_pin);
+	unlink_pin(r, pod, getsockopt_pin);
 	pin_path(r, pod, "", path);
 	redirect_pins_take_down(path);
 }
@@ -209,8 +210,7 @@ void redirect_pins_remove(const struct redirect *r, const struct uuid *pod)
 /* A rename within bpffs: the programs run all the time. */
 void redirect_pins_move(const struct redirect *r, const struct uuid *from, const struct uuid *to)
 {
-	static const char *const names[] = {gate_pin, create_pin, getsockopt_pin, names_pin,
-	    "redirect_setsockopt", "redirect_meet"};
+	static const char *const names[] = {gate_pin, create_pin, getsockopt_pin, names_pin};
 	char old[REDIRECT_PATH_SIZE], now[REDIRECT_PATH_SIZE];
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -237,6 +237,33 @@ int redirect_pins_take_down(const char *path)
 	return nftw(path, take_down, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
 
+static bool is_ours(const struct redirect *r, const char *name)
+{
+	if (!strncmp(name, "map_", 4))
+		return bpf_object__find_map_by_name(r->bpf->obj, name + 4);
+	return bpf_object__find_program_by_name(
+	    r->bpf->obj, strncmp(name, "link_", 5) ? name : name + 5);
+}
+
+/* A connection that such programs hold goes on as it began: it refers to them, and they to their
+ * maps. */
+static void sweep_others(const struct redirect *r, const char *dir)
+{
+	char path[2 * REDIRECT_PATH_SIZE];
+	struct dirent *entry;
+
+	DIR *d = opendir(dir);
+	while (d && (entry = readdir(d))) {
+		if (entry->d_type == DT_DIR || is_ours(r, entry->d_name))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
+		if (!redirect_pins_take_down(path))
+			log_info(NULL, "eBPF of another release is taken away: %s", path);
+	}
+	if (d)
+		closedir(d);
+}
+
 void redirect_pins_sweep(const struct redirect *r)
 {
 	char path[REDIRECT_PATH_SIZE];
@@ -245,11 +272,18 @@ void redirect_pins_sweep(const struct redirect *r)
 
 	snprintf(path, sizeof(path), "%s/pods", r->pins);
 	DIR *d = opendir(path);
-	while (d && (entry = readdir(d)))
-		if (uuid_parse(&uid, entry->d_name) && !redirect_pod_find(r, &uid))
+	while (d && (entry = readdir(d))) {
+		if (!uuid_parse(&uid, entry->d_name))
+			continue;
+		pin_path(r, &uid, "", path);
+		if (redirect_pod_find(r, &uid))
+			sweep_others(r, path);
+		else
 			redirect_pins_remove(r, &uid);
+	}
 	if (d)
 		closedir(d);
+	sweep_others(r, r->pins);
 }
 
 /* --- at its cgroup --- */
@@ -259,7 +293,7 @@ static bool needs_create(const struct redirect *r)
 	return !r->bpf->rodata->gate_knows_netns;
 }
 
-int redirect_link_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
+static int link_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
     const struct bpf_program *program, int cgroup, struct err *e)
 {
 	struct redirect_link l = {.program = bpf_program__fd(program),
@@ -278,11 +312,11 @@ int redirect_link_gate(
 	char uid[UUID_TEXT_SIZE];
 
 	if (needs_create(r) &&
-	    redirect_link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, e)) {
+	    link_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, e)) {
 		uuid_format(&p->uid, uid);
 		log_warn(uid, "its gate is shut for processes with hostNetwork, too: %s", e->msg);
 	}
-	return redirect_link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
+	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
 }
 
 bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_state *p)
@@ -295,14 +329,14 @@ bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_
 
 void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p)
 {
-	redirect_unlink_pin(r, &p->uid, gate_pin);
-	redirect_unlink_pin(r, &p->uid, create_pin);
+	unlink_pin(r, &p->uid, gate_pin);
+	unlink_pin(r, &p->uid, create_pin);
 }
 
 int redirect_link_getsockopt(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
 {
-	return redirect_link_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
+	return link_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
 }
 
 static bool has_names(const struct redirect_pod_state *p)
@@ -314,8 +348,8 @@ int redirect_link_names(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
 {
 	if (has_names(p))
-		return redirect_link_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
-	redirect_unlink_pin(r, &p->uid, names_pin);
+		return link_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
+	unlink_pin(r, &p->uid, names_pin);
 	return 0;
 }
 
@@ -373,7 +407,7 @@ int redirect_link_lookup(
 
 void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_state *p)
 {
-	redirect_unlink_pin(r, &p->uid, lookup_pin);
+	unlink_pin(r, &p->uid, lookup_pin);
 }
 
 /* -1: it could not be given the program. */
@@ -394,13 +428,6 @@ static int renew(const struct redirect *r, const struct redirect_pod_state *p, c
 		return err_sys(e, "replace the program of %s", path);
 	unlink(path);
 	return GONE;
-}
-
-/* A link that is not there, or whose cgroup is gone, needs none. */
-int redirect_link_renew(const struct redirect *r, const struct redirect_pod_state *p,
-    const char *name, int program, struct err *e)
-{
-	return renew(r, p, name, program, e) < 0 ? -1 : 0;
 }
 
 int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p, struct err *e)
@@ -426,7 +453,7 @@ int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p,
 
 /* --- is it all there? --- */
 
-int redirect_mend_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
+static int mend_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
     const struct bpf_program *program, int cgroup, struct err *e)
 {
 	struct redirect_link l = {.program = bpf_program__fd(program),
@@ -459,14 +486,13 @@ int redirect_links_mend(
 		return -1;
 	if (cgroup >= 0 && gate) {
 		if (needs_create(r))
-			n[0] = redirect_mend_at_cgroup(
-			    r, p, r->bpf->progs.redirect_sock_create, cgroup, e);
-		n[1] = redirect_mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
+			n[0] = mend_at_cgroup(r, p, r->bpf->progs.redirect_sock_create, cgroup, e);
+		n[1] = mend_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
 	}
 	if (cgroup >= 0)
-		n[2] = redirect_mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
+		n[2] = mend_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
 	if (cgroup >= 0 && has_names(p))
-		n[4] = redirect_mend_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
+		n[4] = mend_at_cgroup(r, p, r->bpf->progs.redirect_names, cgroup, e);
 	if (netns >= 0 && p->steered == REDIRECT_STEERED_LIVE)
 		n[3] = mend_lookup(r, p, netns, e);
 	for (int i = 0; i < 5; i++)

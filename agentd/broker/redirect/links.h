@@ -32,7 +32,8 @@ int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct 
 void redirect_pins_remove(const struct redirect *r, const struct uuid *pod);
 /* Gives the pins at a cgroup to the pod that has it now. */
 void redirect_pins_move(const struct redirect *r, const struct uuid *from, const struct uuid *to);
-/* Of pods that are not in the table: a broker died while it set or removed one. */
+/* Of pods that are not in the table: a broker died while it set or removed one.  And what another
+ * release pinned under names that ours does not have. */
 void redirect_pins_sweep(const struct redirect *r);
 /* One pin, or a directory with all below it: links are detached, whoever else holds them. */
 int redirect_pins_take_down(const char *path);
@@ -51,14 +52,6 @@ int redirect_link_names(
 int redirect_link_lookup(
     const struct redirect *r, struct redirect_pod_state *p, int netns, struct err *e);
 void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_state *p);
-/* A program that hangs at a pod's cgroup, pinned under its name.  _mend_: 1 put back, 0 right. */
-int redirect_link_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
-    const struct bpf_program *program, int cgroup, struct err *e);
-int redirect_mend_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
-    const struct bpf_program *program, int cgroup, struct err *e);
-int redirect_link_renew(const struct redirect *r, const struct redirect_pod_state *p,
-    const char *name, int program, struct err *e);
-void redirect_unlink_pin(const struct redirect *r, const struct uuid *pod, const char *name);
 /* Repairs wrong links and returns how many; -1: one could not be repaired (EBUSY as above).  An fd
  * of -1: that place is not known. */
 int redirect_links_mend(

@@ -9,7 +9,6 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "homes.h"
 #include "requests_internal.h"
 #include <errno.h>
 #include <string.h>
@@ -59,18 +58,6 @@ void redirect_requests_leave(struct broker_pod *pod)
 		turn(pod, POD_INBOUND_UNKNOWN, NULL);
 }
 
-/* An address of it is its own now, or another pod's, too. */
-static void look_for_homes(struct broker_pod *pod)
-{
-	struct pod_redirection *r = &pod->redirection;
-
-	if (!pod_redirection_is_live(r) ||
-	    !((r->note ^ redirect_requests_note_of(pod)) & LINK_REDIRECT_BETWEEN))
-		return;
-	pod_redirection_note(r);
-	redirect_requests_changed(pod);
-}
-
 void redirect_requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
 {
 	struct broker_pod *pod = ctx;
@@ -85,7 +72,6 @@ void redirect_requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
 		not_live(pod, &e);
 	else
 		now_live(pod);
-	look_for_homes(pod);
 }
 
 const struct redirect_rules *redirect_requests_rules(void *ctx)
@@ -199,10 +185,8 @@ unsigned redirect_requests_note_of(const struct broker_pod *pod)
 	const bool left = !redirect_requests_rules((void *)pod) || r->inbound_why.code == ENONET;
 	const bool steered =
 	    r->inbound == POD_INBOUND_UNKNOWN && redirect_is_steered(programs(pod), &pod->uid);
-	const bool between = redirect_homes_has(programs(pod), &pod->uid);
 
-	return (between ? LINK_REDIRECT_BETWEEN : 0) |
-	       (pod_redirection_is_live(r) ? LINK_REDIRECT_INBOUND : 0) |
+	return (pod_redirection_is_live(r) ? LINK_REDIRECT_INBOUND : 0) |
 	       (steered ? LINK_REDIRECT_STEERED : 0) | (left ? LINK_REDIRECT_LEFT : 0);
 }
 
@@ -263,7 +247,6 @@ void redirect_requests_look_again(struct redirect_requests *t)
 	DL_FOREACH (pods_first(t->rig.pods), pod) {
 		try_again(pod);
 		look_for_rivals(pod);
-		look_for_homes(pod);
 	}
 }
 

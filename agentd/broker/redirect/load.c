@@ -120,8 +120,9 @@ static int load_programs(struct redirect *r, struct err *e)
 	return redirect_probe_storage(bpf_map__fd(r->bpf->maps.sockets), e);
 }
 
-/* Frozen already: EBUSY, or EPERM, since it is not ours to write. */
-int redirect_load_freeze(const struct bpf_map *m, struct err *e)
+/* The worker maps it, and for that its descriptor must allow writing: so the map does not.  An
+ * earlier broker froze it: EBUSY, or EPERM, since it is not ours to write. */
+static int freeze_map(const struct bpf_map *m, struct err *e)
 {
 	if (bpf_map_freeze(bpf_map__fd(m)) && errno != EBUSY && errno != EPERM)
 		return err_sys(e, "freeze the map %s", bpf_map__name(m));
@@ -133,7 +134,7 @@ int redirect_load(struct redirect *r, struct err *e)
 	if (open_programs(r, e) || each_map(r, adopt_map, e) || load_programs(r, e) ||
 	    each_map(r, pin_map, e))
 		return -1;
-	return redirect_load_freeze(r->bpf->maps.counters, e);
+	return freeze_map(r->bpf->maps.counters, e);
 }
 
 int redirect_load_pin(struct redirect *r, struct err *e)

@@ -10,8 +10,6 @@
 #include "redirect.skel.h"
 #include <bpf/bpf.h>
 
-struct redirect_accelerate;
-
 enum { REDIRECT_PATH_SIZE = 256 };
 
 /* probes.h */
@@ -31,10 +29,8 @@ struct redirect {
 	struct redirect_bpf *bpf;
 	struct redirect_can can;
 	struct redirect_probes probes;
-	bool collects;                          /* redirect_collect is loaded */
-	uint32_t looks;                         /* for listeners, by all brokers: begins anywhere */
-	struct redirect_accelerate *accelerate; /* NULL: not allowed here, or not possible */
-	bool between;                           /* it is, and also between two Envoys of the node */
+	bool collects;  /* redirect_collect is loaded */
+	uint32_t looks; /* for listeners, by all brokers: begins anywhere */
 	/* table.h */
 	struct redirect_pod_state *pods;
 	struct redirect_pod_state *rows[REDIRECT_PODS_MAX + 1]; /* the pod that has it */
@@ -45,8 +41,5 @@ struct redirect {
 int redirect_load_directories(struct redirect *r, struct err *e);
 /* With `home` and `top`.  No `pins`: a trial that leaves nothing behind. */
 int redirect_load(struct redirect *r, struct err *e);
-/* The worker maps it, and for that its descriptor must allow writing: so the map does not.  One
- * that an earlier broker froze is as it should be. */
-int redirect_load_freeze(const struct bpf_map *m, struct err *e);
 /* Directories and maps, pinned; there already: nothing. */
 int redirect_load_pin(struct redirect *r, struct err *e);

@@ -10,11 +10,9 @@
  * same index.  remove is the reverse of set.
  */
 #include "pod.h"
-#include "accelerate.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "homes.h"
 #include "links.h"
 #include "listeners.h"
 #include "place.h"
@@ -83,13 +81,6 @@ void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid
 	DL_FOREACH_SAFE (r->pods, p, tmp)
 		each(ctx, &p->uid);
 	redirect_supersede_pods(r, each, ctx);
-}
-
-bool redirect_is_accelerated(const struct redirect *r, const struct uuid *pod)
-{
-	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
-
-	return p && p->accelerated;
 }
 
 const struct redirect_rules *redirect_rules(const struct redirect *r, const struct uuid *pod)
@@ -196,20 +187,6 @@ static int put_gate(struct redirect *r, struct redirect_pod_state *p, int cgroup
 	return 0;
 }
 
-/* Without it all is as right, and slower. */
-static void accelerate(struct redirect *r, struct redirect_pod_state *p, int cgroup)
-{
-	char uid[UUID_TEXT_SIZE];
-	struct err e;
-
-	p->accelerated = r->accelerate && p->entry.flags & REDIRECT_ACCELERATE;
-	if (!redirect_accelerate_pod(r, p, cgroup, &e))
-		return;
-	p->accelerated = false;
-	uuid_format(&p->uid, uid);
-	log_error(uid, "its traffic is not accelerated: %s", e.msg);
-}
-
 /* An Envoy that runs must be able to ask what was dialled, from the first dial on. */
 static int write_all(
     struct redirect *r, struct redirect_pod_state *p, struct redirect_where at, struct err *e)
@@ -224,7 +201,6 @@ static int write_all(
 	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e) ||
 	    redirect_link_names(r, p, at.cgroup, e))
 		return -1;
-	accelerate(r, p, at.cgroup);
 	if (p->late && at.netns >= 0)
 		redirect_listeners_find(r, &p->entry, at.netns);
 	return redirect_pod_put(r, p, e);
@@ -303,8 +279,6 @@ int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_whe
 	}
 	if (rc && !known)
 		take_out(r, p);
-	else
-		redirect_homes_changed(r, p, NULL);
 	return rc;
 }
 
@@ -326,12 +300,6 @@ static struct redirect_address address_of(const struct link_address *a)
 static bool is_zero(const struct redirect_address *a)
 {
 	return !(a->word[0] | a->word[1] | a->word[2] | a->word[3]);
-}
-
-static void addresses_of(const struct redirect_pod_state *p, struct redirect_address out[2])
-{
-	out[0] = p->entry.source4;
-	out[1] = p->entry.source6;
 }
 
 /* The first of each family is what the pod's processes dial from. */
@@ -374,15 +342,10 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
     const struct netns_watch_seen *seen, struct err *e)
 {
 	struct redirect_pod_state *p = redirect_pod_find(r, pod);
-	struct redirect_address was[2];
-	int rc;
 
 	if (!p || !p->rules)
 		return 0; /* its traffic is not ours, or not yet */
-	addresses_of(p, was);
-	rc = make_live(r, p, netns, seen, e);
-	redirect_homes_changed(r, p, was);
-	return rc;
+	return make_live(r, p, netns, seen, e);
 }
 
 void redirect_close(struct redirect *r, const struct uuid *pod)
@@ -397,7 +360,6 @@ void redirect_close(struct redirect *r, const struct uuid *pod)
 	p->entry.home = 0;
 	now_late(p, false); /* the next one begins under the rules */
 	redirect_unlink_lookup(r, p);
-	redirect_homes_changed(r, p, NULL);
 	if (p->cgroup && redirect_pod_put(r, p, &e)) {
 		uuid_format(&p->uid, uid);
 		log_warn(uid, "%s", e.msg); /* the audit puts it right */
@@ -419,10 +381,8 @@ static void drop_listeners(struct redirect *r, uint32_t index)
 static void take_out(struct redirect *r, struct redirect_pod_state *p)
 {
 	uint32_t index = p->entry.index;
-	struct redirect_address was[2];
 	struct err ignored;
 
-	addresses_of(p, was);
 	redirect_pod_take_out(r, p);
 	redirect_pins_remove(r, &p->uid);
 	redirect_rows_clear(r, p);
@@ -430,7 +390,6 @@ static void take_out(struct redirect *r, struct redirect_pod_state *p)
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
 	redirect_pod_forget(r, p);
-	redirect_homes_left(r, was);
 	redirect_probes_tell(r, &ignored);
 }
 
@@ -487,7 +446,7 @@ static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod
 	if (redirect_listeners_known(r, entry->index))
 		p->envoy = REDIRECT_ENVOY_HEARD;
 	p->late = p->envoy != REDIRECT_ENVOY_HEARD; /* it may have died before it looked */
-	if (!redirect_links_renew(r, p, &e) && !redirect_accelerate_renew(r, p, &e))
+	if (!redirect_links_renew(r, p, &e))
 		return;
 	uuid_format(&p->uid, uid);
 	log_error(uid,

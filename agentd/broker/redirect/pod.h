@@ -32,8 +32,6 @@ bool redirect_gone(const struct redirect *r, const struct uuid *pod);
 /* It was set, and goes on with another layout's programs until it is set with a network namespace,
  * or some seconds later (supersede.h). */
 bool redirect_waits(const struct redirect *r, const struct uuid *pod);
-/* Its links are there, as it asked.  Earlier connections go on as they began. */
-bool redirect_is_accelerated(const struct redirect *r, const struct uuid *pod);
 /* Its rules are the broker's own (shut.h), until redirect_set() with others. */
 bool redirect_is_shut(const struct redirect *r, const struct uuid *pod);
 /* Whoever listens in this cgroup hears nothing from outside but what was steered to an Envoy. */

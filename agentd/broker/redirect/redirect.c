@@ -10,7 +10,6 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "homes.h"
 #include "links.h"
 #include "load.h"
 #include "probes.h"
@@ -59,11 +58,7 @@ struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
 		redirect_free(&r);
 		return NULL;
 	}
-	if (at->accelerate && !(r->accelerate = redirect_accelerate_new(r, at->blind, e)))
-		log_error(NULL, "no pod's traffic is accelerated: %s", e->msg);
-	r->between = r->accelerate && at->between;
 	redirect_pods_adopt(r);
-	redirect_homes_sweep(r);
 	if (redirect_probes_tell(r, e))
 		log_error(NULL, "the kubelet is let in as before: %s", e->msg);
 	redirect_supersede(r);
@@ -100,7 +95,6 @@ void redirect_free(struct redirect **r)
 		return;
 	redirect_pods_free(*r);
 	redirect_probes_end(*r);
-	redirect_accelerate_free(&(*r)->accelerate);
 	redirect_bpf__destroy((*r)->bpf);
 	redirect_place_close(&(*r)->top);
 	free(*r);

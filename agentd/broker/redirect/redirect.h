@@ -6,7 +6,6 @@
  * us.  A step that an earlier broker took is not taken again.
  */
 #pragma once
-#include "accelerate.h"
 #include "audit.h"
 #include "common/err.h"
 #include "explain.h"
@@ -19,8 +18,6 @@ struct redirect_place {
 	const char *bpffs;             /* mounted there if it is not */
 	const char *cgroup;            /* absolute: all pods are below it */
 	bool stays;                    /* where an earlier broker attached, if that is above it */
-	bool accelerate, between;      /* pods may ask for it; and for its mode `node` */
-	bool blind;                    /* sockmap.h */
 	const struct netns_home *home; /* nobody's network; NULL: we enter no pod's */
 	const char *root, *trees;      /* probes.h */
 };

@@ -5,7 +5,6 @@
  * restarted), and is then written again before anybody is told; so may what is seen in its network
  * namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
-#include "accelerate.h"
 #include "broker/base/file.h"
 #include "broker/kubelet/pod_source.h"
 #include "broker/pods/bound.h"
@@ -99,9 +98,6 @@ static int start(struct redirect_requests *t, struct err *e)
 	struct redirect_place at = {.bpffs = t->rig.options->bpffs,
 	    .cgroup = cgroup,
 	    .home = t->rig.home,
-	    .accelerate = t->ceiling.accelerate,
-	    .between = t->ceiling.between,
-	    .blind = t->ceiling.blind,
 	    .root = t->kubelet,
 	    .trees = t->trees,
 	    .stays = !t->rig.options->redirect_cgroup};
@@ -629,12 +625,10 @@ bool redirect_requests_next(struct redirect_requests *t, struct link_packet *out
 	struct pod_redirection *r = &pod->redirection;
 	*out = (struct link_packet){
 	    .id = r->id, .what = LINK_REDIRECTED, .code = r->why.code, .uid = pod->uid};
-	if (!out->code) {
-		out->kind = redirect_is_accelerated(t->redirect, &pod->uid);
+	if (!out->code)
 		*fd = describe(t, &pod->uid, out);
-	} else {
+	else
 		out->arg = redirect_requests_is_closed(t, pod);
-	}
 	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->why.msg : "");
 	pod_redirection_told(r);
 	return true;
@@ -650,11 +644,4 @@ int redirect_requests_counters(const struct redirect_requests *t, struct err *e)
 	if (!t->redirect)
 		return refuse(t, e);
 	return redirect_counters(t->redirect);
-}
-
-int redirect_requests_lanes(const struct redirect_requests *t, struct err *e)
-{
-	if (!t->redirect)
-		return refuse(t, e);
-	return redirect_accelerate_lanes(t->redirect, e);
 }

@@ -71,5 +71,3 @@ bool redirect_requests_next(struct redirect_requests *t, struct link_packet *p, 
 void redirect_requests_detach(struct redirect_requests *t);
 /* The map of the counters; it stays ours. */
 int redirect_requests_counters(const struct redirect_requests *t, struct err *e);
-/* And that of what accelerated connections did. */
-int redirect_requests_lanes(const struct redirect_requests *t, struct err *e);

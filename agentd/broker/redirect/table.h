@@ -66,7 +66,6 @@ struct redirect_pod_state {
 	bool adopted;
 	enum redirect_steered steered;
 	enum redirect_envoy envoy;
-	bool accelerated;              /* its new connections, and it asked for it */
 	bool answers_udp, answers_tcp; /* a socket of its DNS proxy is marked */
 	bool leaves;      /* another pod may have its cgroup: nothing names this one any more */
 	bool late;        /* its Envoy may have listened before the rules, and is not known */

@@ -150,12 +150,6 @@ static int do_redirect_counters(struct broker *b, struct request *q)
 	return q->reply_fd < 0 ? -1 : 0;
 }
 
-static int do_redirect_lanes(struct broker *b, struct request *q)
-{
-	q->reply_fd = redirect_requests_lanes(b->traffic, q->why);
-	return q->reply_fd < 0 ? -1 : 0;
-}
-
 static int do_redirect_explain(struct broker *b, struct request *q)
 {
 	return redirect_requests_explain(b->traffic, q->r, q->fd, q->reply, q->why);
@@ -289,7 +283,6 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_REDIRECT_NAMES] = do_redirect_names,
     [LINK_REDIRECT_SHUT] = do_redirect_shut,
     [LINK_IDENTITY_PUT] = do_identity_put,
-    [LINK_REDIRECT_LANES] = do_redirect_lanes,
 };
 
 int requests_check(const struct broker_request *in, struct err *e)

@@ -4,6 +4,7 @@
  * default and its help.  Settings of the broker alone exist only as flags of agentd, because the
  * broker reads no YAML (decisions.md 2).
  */
+#include "common/flags.h"
 #include "row.h"
 #include "worker/crypto/identity.h"
 #include <arpa/inet.h>
@@ -40,9 +41,9 @@ static bool is_redirect(const char *s)
 	       !strcmp(s, "none");
 }
 
-static bool is_acceleration(const char *s)
+static bool is_off(const char *s)
 {
-	return !strcmp(s, "off") || !strcmp(s, "loopback") || !strcmp(s, "node");
+	return !strcmp(s, "off");
 }
 
 static bool is_strictness(const char *s)
@@ -95,7 +96,7 @@ const struct config_row config_rows[] = {
     TEXT_ROW(state_keys, is_place, "tmpfs or memory"),
     TEXT_ROW(redirect, is_redirect, "ebpf, istio-cni, istio-init or none"),
     TEXT_ROW(redirect_policy, is_strictness, "strict or permissive"),
-    TEXT_ROW(redirect_accelerate, is_acceleration, "off, loopback or node"),
+    TEXT_ROW(redirect_accelerate, is_off, "off: " FLAGS_ACCELERATE_GONE),
     NUMBER_ROW(publish_wait_ms, 0, 60000),
     TEXT_ROW(dns_upstream, is_addresses, "IP addresses, separated by commas"),
     NUMBER_ROW(pod_connections, 2, 1024),

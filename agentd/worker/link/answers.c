@@ -104,5 +104,4 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_REDIRECT_NAMES] = take_done,
     [LINK_REDIRECT_SHUT] = take_done,
     [LINK_IDENTITY_PUT] = take_done,
-    [LINK_REDIRECT_LANES] = take_descriptor,
 };

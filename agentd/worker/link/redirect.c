@@ -1,4 +1,4 @@
-/* redirect.c - a pod's traffic: set, del, explain, trace, counters, lanes (link_redirect.h).
+/* redirect.c - a pod's traffic: set, del, explain, trace, counters (link_redirect.h).
  *
  * set -> the reply says accepted or refused -> LINK_REDIRECTED, under the same id, says in force or
  * not.  In between the call waits like any other, and can be cancelled.
@@ -48,9 +48,7 @@ static void on_heard(struct link_call *c, const struct link_heard *h)
 		was.redirected(was.ctx, &e, &(struct link_redirection){.closed = h->in->arg});
 	} else {
 		was.redirected(was.ctx, NULL,
-		    &(struct link_redirection){.index = h->in->arg,
-			.accelerated = h->in->kind == 1,
-			.baseline = &baseline});
+		    &(struct link_redirection){.index = h->in->arg, .baseline = &baseline});
 	}
 }
 
@@ -98,23 +96,13 @@ void link_redirect_explain(struct link *p, struct link_call **slot, const struct
 	send_with(c, q, sizeof(*q));
 }
 
-static void ask_for(
-    struct link *p, struct link_call **slot, enum link_op op, link_listening done, void *ctx)
+void link_redirect_counters(struct link *p, struct link_call **slot, link_listening done, void *ctx)
 {
-	struct link_call *c = link_call_new(p, slot, &(struct link_request){.op = op}, ctx);
+	struct link_call *c =
+	    link_call_new(p, slot, &(struct link_request){.op = LINK_REDIRECT_COUNTERS}, ctx);
 
 	c->listening = done;
 	link_call_send(c, -1);
-}
-
-void link_redirect_counters(struct link *p, struct link_call **slot, link_listening done, void *ctx)
-{
-	ask_for(p, slot, LINK_REDIRECT_COUNTERS, done, ctx);
-}
-
-void link_redirect_lanes(struct link *p, struct link_call **slot, link_listening done, void *ctx)
-{
-	ask_for(p, slot, LINK_REDIRECT_LANES, done, ctx);
 }
 
 void link_redirect_trace(

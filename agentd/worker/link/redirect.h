@@ -8,9 +8,8 @@ struct redirect_names_told;
 struct redirect_question;
 struct redirect_rules;
 struct link_redirection {
-	bool closed;      /* with an error: the broker keeps the pod closed */
-	unsigned index;   /* without: - 1 is the pod's row of the counters */
-	bool accelerated; /* its new connections are, as it asked */
+	bool closed;    /* with an error: the broker keeps the pod closed */
+	unsigned index; /* without: - 1 is the pod's row of the counters */
 	const struct redirect_counters *baseline; /* its first values; NULL: zeroes */
 };
 /* `is`: valid during the callback. */
@@ -42,6 +41,3 @@ void link_on_redirect(struct link *p, link_redirect_noted noted, void *ctx);
  */
 void link_redirect_counters(
     struct link *p, struct link_call **slot, link_listening done, void *ctx);
-/* Likewise ACCELERATE_ROWS rows of struct accelerate_row; refused while nobody can be accelerated.
- */
-void link_redirect_lanes(struct link *p, struct link_call **slot, link_listening done, void *ctx);

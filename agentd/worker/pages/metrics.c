@@ -169,7 +169,6 @@ void pages_measure(const struct pages_of *of)
 	measure_process(of->shared);
 	measure_planes(of->shared);
 	measure_pushes(of->shared->rpc);
-	pod_redirects_measure(of->shared->redirect);
 	kubelet_measure(of->kubelet);
 	measure_broker(of->broker);
 }

@@ -30,7 +30,7 @@ static const struct row {
     /* every pod */
     {"/pods", .whole = pages_pods},
     {"/xds", .services = "xds", .by_label = true},
-    {"/redirect", .whole = pages_redirected},
+    {"/redirect", .services = "redirect"},
     {"/dns", .services = "dns"},
 };
 enum { ROWS = sizeof(rows) / sizeof(*rows) };

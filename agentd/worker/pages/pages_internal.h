@@ -13,7 +13,6 @@ json_t *pages_certs(const struct pages_of *of);
 json_t *pages_pods(const struct pages_of *of);
 json_t *pages_services(
     const struct pages_of *of, const char *page, bool by_label, const char *name);
-json_t *pages_redirected(const struct pages_of *of); /* the services, and the node's lanes */
 json_t *pages_identities(const struct pages_of *of); /* of pods by certificate */
 
 /* metrics.c: brings the gauges up to date; also makes them. */

@@ -79,13 +79,3 @@ json_t *pages_services(const struct pages_of *of, const char *page, bool by_labe
 		json_array_append_new(all, show_pod(p, page, by_label, name));
 	return json_pack("{s:o}", page, all);
 }
-
-json_t *pages_redirected(const struct pages_of *of)
-{
-	json_t *o = pages_services(of, "redirect", false, NULL);
-	json_t *lanes = pod_redirects_show(of->shared->redirect);
-
-	if (lanes)
-		json_object_set_new(o, "lanes", lanes);
-	return o;
-}

@@ -5,13 +5,12 @@
  * the broker is asked to let go of the pod, which costs nothing when it never had it; it refuses
  * where the node's ceiling keeps it captured.  Later the broker looks into the pod's network
  * namespace -> that is told.  Redirection stays when the services stop: a restart is not its end.
- * The counters' map is asked for once, with the first pod; lanes.h, with the first accelerated one.
+ * The counters' map is asked for once, with the first pod.
  */
 #include "redirect.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "lanes.h"
 #include "rows.h"
 #include "worker/base/back_off.h"
 #include "worker/base/metrics.h"
@@ -31,7 +30,6 @@ struct pod_redirects {
 	struct link *link;
 	struct link_call *asking;
 	const struct redirect_counters *counters; /* rows; NULL: not (yet) mapped */
-	struct pod_lanes *lanes;
 	struct metric *repaired;
 	struct pod_redirect *pods;
 };
@@ -41,8 +39,6 @@ struct pod_redirect {
 	struct link_call *setting;
 	enum redirect_mode mode;
 	bool strict, in_force, inbound;
-	uint32_t accelerate; /* flags of the rules: it asks for it */
-	bool accelerated, between;
 	bool left;      /* in force for no process of the pod */
 	bool open;      /* a strict one, to be reached and to dial without its Envoy */
 	unsigned index; /* 0: not known */
@@ -70,7 +66,6 @@ static void note(struct pod_redirect *r, const struct err *e, unsigned bits)
 
 	r->inbound = bits & (LINK_REDIRECT_INBOUND | LINK_REDIRECT_STEERED);
 	r->left = bits & LINK_REDIRECT_LEFT;
-	r->between = bits & LINK_REDIRECT_BETWEEN;
 	r->open = r->left && r->strict;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
@@ -121,7 +116,6 @@ struct pod_redirects *pod_redirects_new(struct link *p)
 	struct pod_redirects *a = mem_zalloc(sizeof(*a));
 
 	a->link = p;
-	a->lanes = pod_lanes_new(p);
 	a->repaired = metric_counter("agentd_redirect_repaired_total",
 	    "eBPF links, pins and map entries that another program removed or changed.");
 	link_on_redirect(p, on_noted, a);
@@ -138,18 +132,7 @@ void pod_redirects_free(struct pod_redirects **ap)
 	link_call_cancel(&a->asking);
 	if (a->counters)
 		munmap((void *)a->counters, COUNTERS_SIZE);
-	pod_lanes_free(&a->lanes);
 	free(a);
-}
-
-json_t *pod_redirects_show(const struct pod_redirects *a)
-{
-	return pod_lanes_show(a->lanes);
-}
-
-void pod_redirects_measure(const struct pod_redirects *a)
-{
-	pod_lanes_measure(a->lanes);
 }
 
 /* --- one pod --- */
@@ -168,7 +151,6 @@ static void on_set(void *ctx, const struct err *e, const struct link_redirection
 	r->open = e && r->strict && !is->closed;
 	r->why = e ? *e : (struct err){.code = 0};
 	r->index = e || is->index > REDIRECT_PODS_MAX ? 0 : is->index;
-	r->accelerated = !e && is->accelerated;
 	if (!e && is->baseline)
 		r->baseline = *is->baseline;
 	if (e) {
@@ -178,12 +160,8 @@ static void on_set(void *ctx, const struct err *e, const struct link_redirection
 	} else {
 		free(take(r->rules));
 		log_info(label, "traffic is redirected by eBPF");
-		if (r->accelerate && !r->accelerated)
-			log_error(label, "traffic is not accelerated: agentd --check says why");
 		if (!a->counters && !a->asking)
 			link_redirect_counters(a->link, &a->asking, on_counters, a);
-		if (r->accelerated)
-			pod_lanes_ask(a->lanes);
 	}
 	tell(r);
 }
@@ -238,7 +216,6 @@ static int start(void *s, struct err *e)
 	(void)e;
 	r->mode = plan->mode;
 	r->strict = plan->rules.strict;
-	r->accelerate = plan->rules.flags & (REDIRECT_ACCELERATE | REDIRECT_ACCELERATE_NODE);
 	r->probe_ports = probe_ports_of(&plan->rules);
 	DL_APPEND(c->shared->redirect->pods, r);
 	if (plan->mode == REDIRECT_MODE_EBPF) {
@@ -307,16 +284,6 @@ static void add_to(json_t *o, const char *key, uint64_t n)
 	json_object_set_new(o, key, json_integer(was + (json_int_t)n));
 }
 
-static bool is_accelerated(const struct pod_redirect *r)
-{
-	return r->accelerated && r->in_force && !r->left;
-}
-
-static bool is_between(const struct pod_redirect *r)
-{
-	return r->between && is_accelerated(r);
-}
-
 /* So that nobody overlooks it. */
 static char *problem_of(const struct pod_redirect *r)
 {
@@ -324,18 +291,14 @@ static char *problem_of(const struct pod_redirect *r)
 }
 
 /* mode, policy, probe_ports, in_force (the rules), inbound (redirected, too), open (though strict),
- * accelerate (asked for), accelerated (its new connections to its Envoy), between (those to other
- * Envoys of the node, too), why_not, redirected, passed, dropped,
- * counters{rule: n} without those that are 0 */
+ * why_not, redirected, passed, dropped, counters{rule: n} without those that are 0 */
 static json_t *dump_redirect(const struct pod_redirect *r)
 {
 	auto_free char *problem = problem_of(r);
-	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:b, s:b, s:s, s:i, s:i, s:i}",
-	    "mode", redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive",
-	    "in_force", r->in_force && !r->left, "inbound", r->inbound, "open", r->open,
-	    "accelerate", redirect_acceleration_name(r->accelerate), "accelerated",
-	    is_accelerated(r), "between", is_between(r), "why_not", problem, "redirected", 0,
-	    "passed", 0, "dropped", 0);
+	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
+	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
+	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "why_not", problem,
+	    "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
 
 	json_object_set(o, "probe_ports", r->probe_ports);
@@ -372,12 +335,6 @@ static void measure(void *s, const char *labels)
 	struct metric *connections = metric_counter("agentd_redirect_connections_total",
 	    "Connections of a pod, by what the eBPF programs decided and by which rule.");
 
-	if (r->accelerate)
-		metric_set(metric_gauge("agentd_redirect_accelerated",
-			       "1: new connections of the pod are accelerated, as asked; 0: they "
-			       "are not, or not all."),
-		    labels,
-		    r->accelerate & REDIRECT_ACCELERATE_NODE ? is_between(r) : is_accelerated(r));
 	if (r->mode == REDIRECT_MODE_EBPF && r->strict)
 		metric_set(open, labels, r->open);
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {

@@ -14,9 +14,6 @@ struct link;
 
 struct pod_redirects *pod_redirects_new(struct link *p);
 void pod_redirects_free(struct pod_redirects **a);
-/* What accelerated connections of all pods did, as pod_lanes_show(). */
-json_t *pod_redirects_show(const struct pod_redirects *a);
-void pod_redirects_measure(const struct pod_redirects *a);
 
 /* NULL: the rules are in force, or there are none.  Else the reason why not, or not yet. */
 const struct err *pod_redirect_state(const struct pod_redirect *r);

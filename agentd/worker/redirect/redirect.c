@@ -147,16 +147,6 @@ static int read_policy(struct reading *r, const char *key, const char *value, st
 	return 0;
 }
 
-static int read_accelerate(struct reading *r, const char *key, const char *value, struct err *e)
-{
-	uint32_t flags = r->node->accelerate;
-
-	if (*value && redirect_acceleration_parse(&flags, value))
-		return bad(e, key, value, "off, loopback or node");
-	r->out->rules.flags |= flags;
-	return 0;
-}
-
 static int read_envoy_port(struct reading *r, const char *key, const char *value, struct err *e)
 {
 	return parse_port(key, value, &r->out->rules.outbound_port, e);
@@ -344,6 +334,13 @@ static int read_needless(struct reading *r, const char *key, const char *value, 
 	return parse_bool(key, value, &on, e);
 }
 
+/* A machine's pod that runs does not end with what it asked for. */
+static int read_gone(struct reading *r, const char *key, const char *value, struct err *e)
+{
+	(void)r, (void)key, (void)value, (void)e;
+	return 0;
+}
+
 #define TRAFFIC "traffic.sidecar.istio.io/"
 static const struct key {
 	const char *flag, *annotation, *variable, *otherwise;
@@ -353,7 +350,6 @@ static const struct key {
     {"istio_inbound_interception_mode", "sidecar.istio.io/interceptionMode",
 	"ISTIO_INBOUND_INTERCEPTION_MODE", "", read_interception},
     {"policy", "agentd.node.mesh/redirectPolicy", NULL, "", read_policy},
-    {"accelerate", "agentd.node.mesh/redirectAccelerate", NULL, "", read_accelerate},
     {"envoy_port", NULL, "ENVOY_PORT", "15001", read_envoy_port},
     {"inbound_capture_port", NULL, "INBOUND_CAPTURE_PORT", "15006", read_capture_port},
     {"inbound_tunnel_port", NULL, "INBOUND_TUNNEL_PORT", "15008", read_tunnel_port},
@@ -384,6 +380,7 @@ static const struct key {
     {"probe_ports", "agentd.node.mesh/probePorts", "AGENTD_PROBE_PORTS", "", read_probe_ports},
     {"drop_invalid", NULL, "INVALID_DROP", "false", read_needless},
     {"dual_stack", NULL, "ISTIO_DUAL_STACK", "false", read_needless},
+    {"accelerate", NULL, NULL, "", read_gone},
 };
 enum { NKEYS = sizeof(keys) / sizeof(keys[0]), NWHETHER = 3 /* mode to policy */ };
 
@@ -497,28 +494,6 @@ int redirect_mode_parse(enum redirect_mode *out, const char *text)
 const char *redirect_mode_name(enum redirect_mode m)
 {
 	return modes[m];
-}
-
-static const struct {
-	const char *name;
-	uint32_t flags;
-} accelerations[] = {{"off", 0}, {"loopback", REDIRECT_ACCELERATE},
-    {"node", REDIRECT_ACCELERATE | REDIRECT_ACCELERATE_NODE}};
-
-int redirect_acceleration_parse(uint32_t *flags, const char *text)
-{
-	for (size_t i = 0; i < sizeof(accelerations) / sizeof(accelerations[0]); i++)
-		if (!strcmp(accelerations[i].name, text)) {
-			*flags = accelerations[i].flags;
-			return 0;
-		}
-	return -1;
-}
-
-const char *redirect_acceleration_name(uint32_t flags)
-{
-	return accelerations[!!(flags & REDIRECT_ACCELERATE) + !!(flags & REDIRECT_ACCELERATE_NODE)]
-	    .name;
 }
 
 enum fate { PASS, REDIRECT, DROP };

@@ -26,7 +26,6 @@ const char *redirect_mode_name(enum redirect_mode m);
 struct redirect_node {
 	enum redirect_mode mode;
 	bool strict;
-	uint32_t accelerate;  /* REDIRECT_ACCELERATE and _NODE; 0: off */
 	unsigned status_port; /* of the pod: never captured; 0: it has none */
 };
 
@@ -37,10 +36,6 @@ struct redirect_plan {
 };
 int redirect_read(
     struct redirect_plan *out, const struct pod *p, const struct redirect_node *n, struct err *e);
-
-/* off, loopback, node -> flags of the rules.  -1: another word. */
-int redirect_acceleration_parse(uint32_t *flags, const char *text);
-const char *redirect_acceleration_name(uint32_t flags);
 
 /* Of a pod that is refused, whatever for: would it be strict?  What cannot be read counts as the
  * node's default. */

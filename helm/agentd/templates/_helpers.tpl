@@ -77,7 +77,6 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 	"pcds" .Values.pcds
 	"redirect" .Values.redirect.mode
 	"redirect_policy" .Values.redirect.policy
-	"redirect_accelerate" .Values.redirect.accelerate
 	"dns_upstream" (join "," .Values.redirect.dnsUpstream) }}
 {{- range $key, $value := mergeOverwrite $flat (deepCopy .Values.settings) }}
 {{ $key }}: {{ if kindIs "float64" $value }}{{ int64 $value }}{{ else }}{{ toJson $value }}{{ end }}

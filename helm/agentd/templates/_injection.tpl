@@ -139,7 +139,7 @@ spec:
 	"sidecar.istio.io/discoveryAddress" "sidecar.istio.io/statsInclusionPrefixes" "sidecar.istio.io/statsInclusionSuffixes"
 	"sidecar.istio.io/statsInclusionRegexps" "sidecar.istio.io/extraStatTags" "sidecar.istio.io/statsHistogramBuckets"
 	"sidecar.istio.io/statsFlushInterval" "sidecar.istio.io/statsEvictionInterval" "prometheus.istio.io/scrape-targets"
-	"traffic.sidecar.istio.io/excludeInterfaces" "agentd.node.mesh/probePorts" "agentd.node.mesh/redirectAccelerate" -}}
+	"traffic.sidecar.istio.io/excludeInterfaces" "agentd.node.mesh/probePorts" -}}
 - name: annotations
   expression: "has(object.metadata.annotations) ? object.metadata.annotations : {}"
 - name: labels

@@ -35,20 +35,16 @@ static void all_pods_are_a_table(void **state)
 	p = run_command(&ctl_redirect, NULL, false);
 	assert_string_equal(canned_request(), "GET /redirect");
 	assert_int_equal(p->status, CTL_PROBLEM);
-	assert_string_equal(line(p, 0), "POD         MODE       POLICY      IN FORCE  ACCELERATED  "
+	assert_string_equal(line(p, 0), "POD         MODE       POLICY      IN FORCE  "
 					"REDIRECTED  PASSED  DROPPED  PROBLEM");
-	assert_string_equal(line(p, 1),
-	    "demo/web-0  ebpf       strict      yes       -            12          "
-	    "3       0        ");
-	assert_string_equal(line(p, 2),
-	    "demo/db-0   ebpf       permissive  unseen    -            0           "
-	    "0       0        ");
-	assert_string_equal(line(p, 3),
-	    "prod/web-0  ebpf       strict      no        -            0           "
-	    "0       0        no cgroup");
-	assert_string_equal(line(p, 4),
-	    "demo/cni    istio-cni  -           -         -            0           "
-	    "0       0        ");
+	assert_string_equal(line(p, 1), "demo/web-0  ebpf       strict      yes       12          "
+					"3       0        ");
+	assert_string_equal(line(p, 2), "demo/db-0   ebpf       permissive  unseen    0           "
+					"0       0        ");
+	assert_string_equal(line(p, 3), "prod/web-0  ebpf       strict      no        0           "
+					"0       0        no cgroup");
+	assert_string_equal(line(p, 4), "demo/cni    istio-cni  -           -         0           "
+					"0       0        ");
 }
 
 /* Before the first Envoy: a decision shows that the programs see the pod. */
@@ -67,52 +63,6 @@ static void what_was_counted_is_seen(void **state)
 		assert_non_null(
 		    strstr(line(run_command(&ctl_redirect, NULL, false), 1), " outbound "));
 	}
-}
-
-static void accelerated_is_what_was_asked_and_made(void **state)
-{
-	static const struct {
-		const char *asked, *made, *between, *shown;
-	} rows[] = {
-	    {"off", "false", "false", " - "},
-	    {"loopback", "false", "false", " no "},
-	    {"loopback", "true", "false", " yes "},
-	    {"node", "false", "true", " no "},
-	    {"node", "true", "false", " loopback "},
-	    {"node", "true", "true", " yes "},
-	};
-	char json[256];
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-		snprintf(json, sizeof(json),
-		    "{\"redirect\":[{\"pod\":\"a/b\",\"mode\":\"ebpf\",\"policy\":\"strict\","
-		    "\"accelerate\":\"%s\",\"accelerated\":%s,\"between\":%s}]}",
-		    rows[i].asked, rows[i].made, rows[i].between);
-		canned_answer(json, 0);
-		const char *row = line(run_command(&ctl_redirect, NULL, false), 1);
-		assert_non_null(strstr(row + strlen("a/b  ebpf  strict  no "), rows[i].shown));
-	}
-}
-
-static void the_nodes_lanes_are_below_the_pods(void **state)
-{
-	const struct printed *p;
-
-	(void)state;
-	canned_answer("{\"redirect\":[" WEB "],\"lanes\":{"
-		      "\"loopback\":{\"connections\":7,\"given\":3145728,\"passed\":524288},"
-		      "\"between\":{\"connections\":0,\"given\":0,\"passed\":0}}}",
-	    0);
-	p = run_command(&ctl_redirect, NULL, false);
-	assert_string_equal(line(p, 2), "");
-	assert_string_equal(line(p, 3), "BETWEEN            ACCELERATED  SOCKET TO SOCKET  BY TCP");
-	assert_string_equal(
-	    line(p, 4), "app and its Envoy  7            3.0 MiB           0.5 MiB");
-	assert_string_equal(
-	    line(p, 5), "two Envoys         0            0.0 MiB           0.0 MiB");
-	canned_answer(PODS(WEB), 0);
-	assert_null(strstr(run_command(&ctl_redirect, NULL, false)->out, "BETWEEN"));
 }
 
 static void the_exit_status_says_whether_all_is_well(void **state)
@@ -280,8 +230,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {cmocka_unit_test(all_pods_are_a_table),
 	    cmocka_unit_test(what_was_counted_is_seen),
-	    cmocka_unit_test(accelerated_is_what_was_asked_and_made),
-	    cmocka_unit_test(the_nodes_lanes_are_below_the_pods),
 	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
 	    cmocka_unit_test(one_pod_shows_its_counters_by_rule),
 	    cmocka_unit_test(a_dial_is_explained), cmocka_unit_test(an_arrival_needs_no_user),

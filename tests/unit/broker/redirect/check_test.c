@@ -142,27 +142,22 @@ static void test_policy(void **state)
 	accepted();
 }
 
-static void test_acceleration(void **state)
+static void test_what_is_gone(void **state)
 {
+	static const char *const gone[] = {
+	    "accelerate", "strict,accelerate-node", "accelerate-no-fionread,probes"};
+
 	(void)state;
-	r.flags |= REDIRECT_ACCELERATE;
-	refused(EPERM, "acceleration");
-	r.flags |= REDIRECT_ACCELERATE;
-	assert_int_equal(redirect_ceiling_read("permissive,exclusions,accelerate", &c, &e), 0);
-	assert_false(c.blind);
-	accepted();
-	assert_int_equal(
-	    redirect_ceiling_read("permissive,exclusions,accelerate-no-fionread", &c, &e), 0);
-	assert_true(c.blind);
-	accepted();
-	r.flags |= REDIRECT_ACCELERATE_NODE;
-	refused(EPERM, "accelerate-node");
-	assert_int_equal(redirect_ceiling_read("permissive,exclusions,accelerate-node", &c, &e), 0);
-	assert_true(c.accelerate && c.between && !c.blind);
-	r.flags |= REDIRECT_ACCELERATE | REDIRECT_ACCELERATE_NODE;
-	accepted();
-	r.flags &= ~(uint32_t)REDIRECT_ACCELERATE;
-	refused(EINVAL, "unknown flags");
+	for (size_t i = 0; i < sizeof(gone) / sizeof(gone[0]); i++) {
+		assert_int_equal(redirect_ceiling_read(gone[i], &c, &e), -1);
+		assert_non_null(strstr(e.msg, "acceleration was tried, does not pay and is gone"));
+		assert_int_equal(e.code, ERR_INVALID);
+	}
+	for (uint32_t flag = 1 << 8; flag <= 1 << 9; flag <<= 1) {
+		r.flags |= flag;
+		refused(EINVAL, "unknown flags");
+		r.flags &= ~flag;
+	}
 }
 
 /* Under `strict`, by rules that let nothing past Envoy. */
@@ -314,7 +309,7 @@ int main(void)
 	    cmocka_unit_test_setup(test_proxys_ids, setup),
 	    cmocka_unit_test_setup(test_numbers, setup),
 	    cmocka_unit_test_setup(test_policy, setup),
-	    cmocka_unit_test_setup(test_acceleration, setup),
+	    cmocka_unit_test_setup(test_what_is_gone, setup),
 	    cmocka_unit_test_setup(test_exclusions, setup),
 	    cmocka_unit_test_setup(test_inbound, setup),
 	    cmocka_unit_test_setup(test_probe_ports, setup),

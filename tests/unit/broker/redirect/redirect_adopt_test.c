@@ -268,6 +268,42 @@ static void test_a_broker_between_two_layouts_may_die(void **state)
 	close_two(&t);
 }
 
+/* --- what an older release pinned --- */
+
+static void pin(const struct place *p, int fd, const char *name)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/agentd/v%d/%s", p->bpffs, REDIRECT_LAYOUT, name);
+	assert_int_equal(bpf_obj_pin(fd, path), 0);
+	close(fd);
+}
+
+/* Links of a pod and of the node, and a map. */
+static void test_pins_of_an_older_release_go(void **state)
+{
+	struct place *p = *state;
+	auto_close int cgroup = place_cgroup(p, "web"), top = place_cgroup(p, ".");
+	const int program = bpf_program__fd(p->r->bpf->progs.redirect_sockops);
+	const struct redirect_rules rules = good_rules();
+	const int of_node = place_names(p, "."),
+		  at_top = place_attached(top, BPF_CGROUP_SOCK_OPS, NULL);
+
+	place_set(p, &web, cgroup, &rules);
+	pin(p, bpf_link_create(program, cgroup, BPF_CGROUP_SOCK_OPS, NULL),
+	    "pods/01020300-0000-0000-0000-000000000000/redirect_meet");
+	pin(p, bpf_link_create(program, top, BPF_CGROUP_SOCK_OPS, NULL), "link_redirect_older");
+	pin(p, bpf_map_create(BPF_MAP_TYPE_SOCKHASH, "takers", 32, 8, 4, NULL), "map_takers");
+	assert_int_equal(place_names(p, web_pins), 3);
+	assert_int_equal(place_names(p, "."), of_node + 2);
+	place_restart(p);
+	assert_int_equal(place_attached(cgroup, BPF_CGROUP_SOCK_OPS, NULL), 0);
+	assert_int_equal(place_attached(top, BPF_CGROUP_SOCK_OPS, NULL), at_top);
+	assert_int_equal(place_names(p, web_pins), 2);
+	assert_int_equal(place_names(p, "."), of_node);
+	assert_int_equal(place_attached(cgroup, BPF_CGROUP_GETSOCKOPT, NULL), 1);
+}
+
 #define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, place_begin, place_end)
 
 int main(void)
@@ -280,6 +316,7 @@ int main(void)
 	    BPF_TEST(test_a_pod_that_fails_stays_with_the_other_layout),
 	    BPF_TEST(test_pods_of_another_layout_are_removed_like_others),
 	    BPF_TEST(test_a_broker_between_two_layouts_may_die),
+	    BPF_TEST(test_pins_of_an_older_release_go),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

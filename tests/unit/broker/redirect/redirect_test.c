@@ -3,7 +3,6 @@
  *
  * What the programs decide is the e2e tests' matter, and rules_test.c's.
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
-#include "broker/redirect/accelerate.h"
 #include "broker/redirect/table.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -662,14 +661,6 @@ static void test_counters_are_the_programs_own(void **state)
 	assert_ptr_equal(mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
 }
 
-static void test_without_acceleration_there_are_no_lanes(void **state)
-{
-	struct place *p = *state;
-
-	assert_int_equal(redirect_accelerate_lanes(p->r, &p->e), -1);
-	assert_int_equal(p->e.code, EOPNOTSUPP);
-}
-
 static void test_who_is_not_there_costs_nothing(void **state)
 {
 	struct place *p = *state;
@@ -712,7 +703,6 @@ int main(void)
 	    BPF_TEST(test_the_cgroup_of_all_pods_is_made_anew),
 	    BPF_TEST(test_a_row_is_used_again_but_no_index),
 	    BPF_TEST(test_counters_are_the_programs_own),
-	    BPF_TEST(test_without_acceleration_there_are_no_lanes),
 	    BPF_TEST(test_who_is_not_there_costs_nothing),
 	};
 

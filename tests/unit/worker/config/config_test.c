@@ -210,6 +210,9 @@ static void test_bad_files(void **state)
 	file_fails("secret_ttl_min_s: 90000\n", "above secret_ttl_max_s");
 	file_fails("node_name: a\nnode_name: b\n", "agentd.yaml: line 2");
 	file_fails("a: [\n", "agentd.yaml: line ");
+	file_fails("redirect_accelerate: loopback\n",
+	    "redirect_accelerate: \"loopback\" must be off: acceleration was tried, does not pay "
+	    "and is gone");
 	file_fails("- a\n", "not a map");
 	file_fails("\"\\e[31m\": 1\n", "control character");
 	file_fails("\"\u00e4\": 1\n", "??: no such key");

@@ -501,6 +501,9 @@ static void test_misspelt_annotations(void **state)
 	assert_true(lists(
 	    f, "ignored", "annotation agentd.node.mesh/scop (nearest: agentd.node.mesh/scope)"));
 	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 2);
+	put(f->pod.annotations, "agentd.node.mesh/redirectAccelerate", "loopback");
+	assert_non_null(make(f));
+	assert_true(lists(f, "ignored", "annotation agentd.node.mesh/redirectAccelerate"));
 }
 
 static void test_empty_is_unset(void **state)

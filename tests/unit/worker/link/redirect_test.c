@@ -14,7 +14,6 @@ static struct {
 	unsigned told, index, verdict, noted, repaired;
 	bool failed, of_pod;
 	char why[64];
-	bool accelerated;
 	struct redirect_counters baseline;
 	int fd;
 } seen;
@@ -43,7 +42,6 @@ static void on_redirected(void *ctx, const struct err *e, const struct link_redi
 	if (e)
 		return;
 	seen.index = is->index;
-	seen.accelerated = is->accelerated;
 	seen.baseline = *is->baseline;
 }
 
@@ -116,22 +114,11 @@ static void test_accepted_is_not_in_force_yet(void **state)
 	tell(w, id, (struct link_packet){.arg = 7}, fd);
 	assert_int_equal(seen.told, 1);
 	assert_int_equal(seen.index, 7);
-	assert_false(seen.accelerated);
 	assert_int_equal(seen.baseline.n[2], 3);
 	assert_int_equal(open_fds(), before);
 	tell(w, id, (struct link_packet){.arg = 8}, -1); /* again: nobody waits */
 	assert_int_equal(seen.told, 1);
 	close(fd);
-}
-
-static void test_accelerated(void **state)
-{
-	struct world *w = *state;
-	uint32_t id = ask(w);
-
-	accept_call(w, id);
-	tell(w, id, (struct link_packet){.arg = 7, .kind = 1}, -1);
-	assert_true(seen.accelerated);
 }
 
 static void test_refused_at_once_and_refused_later(void **state)
@@ -243,13 +230,6 @@ static void test_counters_and_traces_are_descriptors(void **state)
 	assert_true(seen.fd >= 0);
 	close(seen.fd);
 	assert_true(probe_is_closed(&probe));
-	link_redirect_lanes(w->p, &w->slot, on_fd, w);
-	id = heard(w, LINK_REDIRECT_LANES, NULL).id;
-	say(w,
-	    (struct link_packet){.what = LINK_REPLY, .id = id, .code = EOPNOTSUPP, .why = "none"},
-	    -1);
-	turn(w);
-	assert_true(seen.failed);
 	link_redirect_trace(w->p, &w->slot, NULL, on_fd, w);
 	struct link_request q = heard(w, LINK_REDIRECT_TRACE, NULL);
 	assert_int_equal(q.uid.bytes[0], 0); /* all pods */
@@ -309,7 +289,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    REDIRECT_TEST(test_accepted_is_not_in_force_yet),
-	    REDIRECT_TEST(test_accelerated),
 	    REDIRECT_TEST(test_refused_at_once_and_refused_later),
 	    REDIRECT_TEST(test_a_cancelled_call_is_nobodys),
 	    REDIRECT_TEST(test_a_baseline_that_is_none),

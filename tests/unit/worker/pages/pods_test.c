@@ -75,16 +75,6 @@ json_t *manifest_dir_refused(const struct manifest_dir *d)
 	return json_array();
 }
 
-json_t *pod_redirects_show(const struct pod_redirects *a)
-{
-	return a ? json_string("many") : NULL;
-}
-
-void pod_redirects_measure(const struct pod_redirects *a)
-{
-	(void)a;
-}
-
 const struct node_settings *node_settings(const struct node *n)
 {
 	static const struct node_settings settings;
@@ -209,23 +199,6 @@ static void a_page_has_what_its_services_show(void **state)
 	    "{\"pod\":\"demo/b\"}]}");
 }
 
-static void what_is_accelerated_is_the_nodes(void **state)
-{
-	int some;
-	json_t *o;
-
-	(void)state;
-	o = pages_redirected(&of);
-	assert_int_equal(json_array_size(json_object_get(o, "redirect")), 2);
-	assert_null(json_object_get(o, "lanes"));
-	json_decref(o);
-	shared.redirect = (struct pod_redirects *)&some;
-	o = pages_redirected(&of);
-	shared.redirect = NULL;
-	assert_string_equal(json_string_value(json_object_get(o, "lanes")), "many");
-	json_decref(o);
-}
-
 static void pods_have_what_their_services_dump(void **state)
 {
 	(void)state;
@@ -263,7 +236,6 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_page_has_what_its_services_show),
-	    TEST(what_is_accelerated_is_the_nodes),
 	    TEST(pods_have_what_their_services_dump),
 	    TEST(metrics_have_each_pods_own_and_sums),
 	};

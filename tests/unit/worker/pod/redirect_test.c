@@ -5,7 +5,6 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "ebpf/accelerate.h"
 #include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
@@ -285,76 +284,6 @@ static void test_what_is_counted_begins_at_the_baseline(void **state)
 	munmap(rows, size);
 }
 
-/* Asked for, and not had: what is asked for is shown beside what is. */
-static void test_accelerated_is_what_the_broker_saw(void **state)
-{
-	struct world *w = *state;
-
-	plan.rules.flags |= REDIRECT_ACCELERATE;
-	start(w);
-	assert_false(dumped(w, "accelerated"));
-	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
-	assert_false(dumped(w, "accelerated"));
-	assert_true(dumped(w, "in_force"));
-	row_stop(row, &w->r);
-	start(w);
-	fake_redirect_accelerates(true);
-	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
-	fake_redirect_accelerates(false);
-	fake_redirect_lanes(w->link, -1, "none today");
-	assert_true(dumped(w, "accelerated"));
-	assert_false(dumped(w, "between"));
-	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_INBOUND | LINK_REDIRECT_BETWEEN);
-	assert_true(dumped(w, "between"));
-	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_LEFT | LINK_REDIRECT_BETWEEN);
-	assert_false(dumped(w, "accelerated") || dumped(w, "between"));
-}
-
-static json_int_t lane(const struct world *w, const char *kind, const char *key)
-{
-	json_t *o = pod_redirects_show(w->shared.redirect);
-	json_int_t n = json_integer_value(json_object_get(json_object_get(o, kind), key));
-
-	json_decref(o);
-	return n;
-}
-
-/* Of all processors, and only once some pod is accelerated. */
-static void test_what_is_accelerated_is_counted(void **state)
-{
-	struct world *w = *state;
-	const size_t size = ACCELERATE_ROWS * sizeof(struct accelerate_row);
-	int fd = memfd_create("lanes", MFD_CLOEXEC);
-	struct accelerate_row *rows;
-
-	assert_int_equal(ftruncate(fd, (off_t)size), 0);
-	rows = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	assert_ptr_not_equal(rows, MAP_FAILED);
-	plan.rules.flags |= REDIRECT_ACCELERATE;
-	start(w);
-	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL); /* the node cannot */
-	assert_int_equal(fake_link_waiting(w->link, LINK_REDIRECT_LANES), 0);
-	assert_null(pod_redirects_show(w->shared.redirect));
-	row_stop(row, &w->r);
-	start(w);
-	fake_redirect_accelerates(true);
-	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
-	fake_redirect_accelerates(false);
-	fake_redirect_lanes(w->link, fd, NULL);
-	assert_int_equal(lane(w, "loopback", "connections"), 0); /* in force, and nothing goes */
-	rows[0].loopback = (struct accelerate_counts){1, 5ULL << 32, 3};
-	rows[ACCELERATE_ROWS - 1].loopback.lanes = 2;
-	rows[7].between = (struct accelerate_counts){4, 5, 6};
-	assert_int_equal(lane(w, "loopback", "connections"), 3);
-	assert_int_equal(lane(w, "loopback", "given"), 5LL << 32);
-	assert_int_equal(lane(w, "loopback", "passed"), 3);
-	assert_int_equal(lane(w, "between", "given"), 5);
-	pod_redirects_measure(w->shared.redirect);
-	assert_metric("accelerated_connections_total{between=\"app_and_envoy\"} 3\n");
-	assert_metric("accelerated_bytes_total{between=\"envoys\",way=\"tcp\"} 6\n");
-	munmap(rows, size);
-}
-
 /* A row that cannot be: a broker that is broken must not make the worker read elsewhere. */
 static void test_an_impossible_row_counts_nothing(void **state)
 {
@@ -431,8 +360,6 @@ int main(void)
 	    AGENT_TEST(test_what_stays_redirected_is_said),
 	    AGENT_TEST(test_a_stop_asks_for_nothing),
 	    AGENT_TEST(test_what_is_counted_begins_at_the_baseline),
-	    AGENT_TEST(test_accelerated_is_what_the_broker_saw),
-	    AGENT_TEST(test_what_is_accelerated_is_counted),
 	    AGENT_TEST(test_an_impossible_row_counts_nothing),
 	    AGENT_TEST(test_the_broker_says_more_later),
 	    AGENT_TEST(test_a_pod_that_was_left_alone_is_not_in_force),

@@ -424,34 +424,18 @@ static void test_annotations(void **state)
 	assert_non_null(strstr(e.msg, TRAFFIC "excludeOutboundPorts")); /* what its owner wrote */
 }
 
-/* The node's word, unless the pod has one. */
-static void test_acceleration(void **state)
+/* A running machine keeps its certificates. */
+static void test_what_is_gone_changes_nothing(void **state)
 {
+	struct redirect_plan without;
+
 	(void)state;
 	read_plan();
-	assert_false(plan.rules.flags & REDIRECT_ACCELERATE);
+	without = plan;
 	put(pod.annotations, "agentd.node.mesh/redirectAccelerate", "loopback");
-	read_plan();
-	assert_true(plan.rules.flags & REDIRECT_ACCELERATE);
-	node.accelerate = REDIRECT_ACCELERATE;
-	put(pod.annotations, "agentd.node.mesh/redirectAccelerate", "off");
-	read_plan();
-	assert_false(plan.rules.flags & REDIRECT_ACCELERATE);
-	put(pod.annotations, "agentd.node.mesh/redirectAccelerate", "");
-	read_plan();
-	assert_true(plan.rules.flags & REDIRECT_ACCELERATE);
-	assert_false(plan.rules.flags & REDIRECT_ACCELERATE_NODE);
 	put(pod.redirect, "accelerate", "node");
 	read_plan();
-	assert_true(plan.rules.flags & REDIRECT_ACCELERATE);
-	assert_true(plan.rules.flags & REDIRECT_ACCELERATE_NODE);
-	node.accelerate |= REDIRECT_ACCELERATE_NODE;
-	put(pod.redirect, "accelerate", "loopback");
-	read_plan();
-	assert_false(plan.rules.flags & REDIRECT_ACCELERATE_NODE);
-	put(pod.redirect, "accelerate", "yes");
-	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
-	assert_non_null(strstr(e.msg, "accelerate is \"yes\", must be off, loopback or node"));
+	assert_memory_equal(&plan, &without, sizeof(plan));
 }
 
 static void test_a_flag_wins_over_an_annotation_over_a_variable(void **state)
@@ -540,7 +524,7 @@ int main(void)
 	    READ_TEST(test_all_lists_at_their_end),
 	    READ_TEST(test_unknown_keys_and_types),
 	    READ_TEST(test_annotations),
-	    READ_TEST(test_acceleration),
+	    READ_TEST(test_what_is_gone_changes_nothing),
 	    READ_TEST(test_a_flag_wins_over_an_annotation_over_a_variable),
 	    READ_TEST(test_defaults_can_be_said),
 	    READ_TEST(test_verdicts_have_names_and_one_fate),
