@@ -2,6 +2,7 @@
 #pragma once
 #include "world.h"
 #include <netinet/in.h>
+#include <stdbool.h>
 
 enum { PORTS_MAX = 8 };
 

@@ -181,7 +181,6 @@ static void test_without_the_flag_it_is_refused(void **state)
 	refused(&rules, EOPNOTSUPP, "--redirect");
 	rig_refused(
 	    w.rig, (struct rig_ask){.op = LINK_REDIRECT_COUNTERS}, EOPNOTSUPP, "--redirect");
-	rig_refused(w.rig, (struct rig_ask){.op = LINK_REDIRECT_LANES}, EOPNOTSUPP, "--redirect");
 	rig_do(w.rig, (struct rig_ask){.op = LINK_REDIRECT_DEL, .pod = &rig_pod});
 }
 
