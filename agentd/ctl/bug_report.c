@@ -1,7 +1,7 @@
 /* bug_report.c - agentctl bug-report FILE: every page as a file of one archive, without secrets.
  *
  * No page has one (worker/admin/admin.h).  What looks like one all the same is crossed out: a token
- * that somebody wrote into an annotation, a key in a name.
+ * in an annotation, a key in a name, the query of a path, the value that a refusal quotes.
  */
 #include "commands.h"
 #include "common/mem.h"
@@ -49,10 +49,56 @@ static void cross_out_keys(char *text)
 	}
 }
 
+/* The end of JSON's string that begins at `at`, behind its quote. */
+static char *end_of_string(char *at)
+{
+	while (*at && *at != '"')
+		at += at[0] == '\\' && at[1] ? 2 : 1;
+	return at;
+}
+
+static void cross_out_queries(char *at, const char *end)
+{
+	while ((at = memchr(at, '?', (size_t)(end - at)))) {
+		char *rest = ++at;
+
+		at += strcspn(at, " \\\"");
+		cross_out(rest, at);
+	}
+}
+
+/* From the first \" to the last one: a value may have some of its own. */
+static void cross_out_quoted(char *at, const char *end)
+{
+	static const char quote[] = "\\\"";
+	char *from = memmem(at, (size_t)(end - at), quote, 2);
+	char *last = NULL;
+
+	for (char *q = from; q; q = memmem(q + 2, (size_t)(end - q - 2), quote, 2))
+		last = q;
+	if (from && last != from)
+		cross_out(from + 2, last);
+}
+
+static void cross_out_values(char *text)
+{
+	for (char *at = text; (at = strchr(at, '"')); at++) {
+		char *from = ++at;
+
+		at = end_of_string(at);
+		cross_out_queries(from, at);
+		if (memmem(from, (size_t)(at - from), "refused", 7))
+			cross_out_quoted(from, at);
+		if (!*at)
+			return;
+	}
+}
+
 static void add(FILE *out, const char *name, char *text)
 {
 	cross_out_tokens(text);
 	cross_out_keys(text);
+	cross_out_values(text);
 	ctl_tar_add(out, name, text, strlen(text));
 }
 

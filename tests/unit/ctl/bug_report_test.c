@@ -53,7 +53,7 @@ static char *read_report(size_t *size)
 static void planted_secrets_are_crossed_out(void **state)
 {
 	static const char *const planted[] = {
-	    JWT, "eyJ", "c2lnbmF0dXJl", "planted", "PRIVATE KEY", "c2V"};
+	    JWT, "eyJ", "c2lnbmF0dXJl", "planted", "PRIVATE KEY", "c2V", "hidden"};
 	const struct printed *p;
 	auto_free char *text = NULL;
 	size_t size;
@@ -64,7 +64,9 @@ static void planted_secrets_are_crossed_out(void **state)
 	    "{\"why\":\"SECRET_TTL: \\\"" JWT "\\\" must be\",\"" JWT "\":1,"
 	    "\"keys\":[\"" KEY "\",\"a" KEY "b\"],"
 	    "\"bearer\":\"Bearer eyJhIjoxfQ.c2V\",\"cut\":\"-----BEGIN PRIVATE KEY-----planted\","
-	    "\"last\":\"kept\"}",
+	    "\"path\":\"/healthz?key=hidden\",\"two\":\"GET /a?hidden HTTP, /b?x=hidden\","
+	    "\"refusal\":\"A: \\\"hidden\\\" and \\\"hidden\\\" refused; allowed: 1\","
+	    "\"why not\":\"C: \\\"shown\\\"\",\"last\":\"kept\"}",
 	    0);
 	p = run_command(&ctl_bug_report, file, false);
 	assert_int_equal(p->status, CTL_OK);
@@ -74,6 +76,9 @@ static void planted_secrets_are_crossed_out(void **state)
 		if (strstr(text, planted[i]))
 			fail_msg("%s is there", planted[i]);
 	assert_non_null(strstr(text, "SECRET_TTL: "));
+	assert_non_null(strstr(text, "/healthz?"));
+	assert_non_null(strstr(text, "refused; allowed: "));
+	assert_non_null(strstr(text, "shown"));
 	assert_non_null(strstr(text, "\"last\": \"kept\""));
 	assert_non_null(strstr(text, "agentd/pods.json"));
 	assert_non_null(strstr(text, "agentd/machine.txt"));
