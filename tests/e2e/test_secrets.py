@@ -52,6 +52,18 @@ def watched(node, secrets):
     assert not [x for x in found if x[1] == broker or not x[3]]
 
 
+def test_nothing_is_sent_after_the_token(make_node):
+    """What encrypts for istiod holds what it sent last: a pod without an Envoy sends its token, and then nothing."""
+    node = make_node(mode='release')
+    pod = node.pod('quiet')
+    node.agentd.start()
+    pod.wait_served()
+    wait_for('its certificate', lambda: certificates(node) == 1)
+    worker, _ = pids(node)
+    found = memory.found_in([worker], memory.token(pod.tokens[-1]))
+    assert found and not [x for x in found if not x[3]]
+
+
 def test_of_a_pod_of_a_manifest(make_node):
     node = make_node(mode='release')  # a sanitizer keeps what was freed
     node.agentd.settings['certificate_linger_s'] = 1

@@ -1,5 +1,8 @@
 /* tap.c - grpc encrypts or decrypts -> ours is called -> OpenSSL does it -> the bytes are followed
  * (arrivals.h) -> news -> the loop is woken.  What is known of a connection is freed with its SSL.
+ *
+ * What grpc encrypts it gathers in a buffer of the connection, and leaves there until it sends
+ * more: a token's copy would stay.  grpc does not look at those bytes again, so they are wiped.
  */
 #include "tap.h"
 #include "common/mem.h"
@@ -8,6 +11,7 @@
 #include <openssl/ssl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 int rpc_tap_read(SSL *ssl, void *to, int n);
 int rpc_tap_write(SSL *ssl, const void *from, int n);
@@ -93,6 +97,8 @@ int rpc_tap_write(SSL *ssl, const void *from, int n)
 	if (a)
 		rpc_arrivals_out(a, from, went);
 	pthread_mutex_unlock(&lock);
+	if (a)
+		explicit_bzero((void *)from, went);
 	return (int)went;
 }
 
