@@ -24,10 +24,11 @@ static char *read_file(const char *name, size_t *len, struct err *e)
 {
 	FILE *f = strcmp(name, "-") ? fopen(name, "re") : stdin;
 	char *all = NULL;
-	size_t n = 1;
+	size_t n = 1, room = 0;
 
 	for (*len = 0; f && n && *len < INPUT_MAX; *len += n) {
-		all = mem_realloc(all, *len + CHUNK + 1);
+		if (room < *len + CHUNK + 1)
+			all = mem_realloc(all, room = 2 * *len + CHUNK + 1);
 		n = fread(all + *len, 1, CHUNK, f);
 	}
 	if (!f || ferror(f))
