@@ -8,6 +8,7 @@
 #include "cluster_env.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/base/json_text.h"
 #include "worker/base/yaml.h"
 #include <errno.h>
 #include <stdbool.h>
@@ -250,7 +251,7 @@ static const char *escape_of(const char *c)
 
 static void put_json(FILE *out, const json_t *v, size_t flags, const char *indent)
 {
-	auto_free char *text = json_dumps(v, JSON_ENCODE_ANY | flags);
+	auto_free char *text = json_text(v, JSON_ENCODE_ANY | flags);
 	const char *escape;
 
 	for (const char *c = text; *c; c++) {

@@ -3,6 +3,7 @@
  */
 #include "common/mem.h"
 #include "inject_internal.h"
+#include "worker/base/json_text.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -79,7 +80,7 @@ static void put_containers(const struct inject_job *j, json_t *out)
 			apps = more;
 		}
 	}
-	put_take(out, "ISTIO_META_POD_PORTS", json_dumps(ports, JSON_COMPACT));
+	put_take(out, "ISTIO_META_POD_PORTS", json_text(ports, JSON_COMPACT));
 	json_object_set_new(out, "ISTIO_META_APP_CONTAINERS", json_string(apps));
 	json_decref(ports);
 }
@@ -147,9 +148,8 @@ static void put_metadata(const struct inject_job *j, json_t *out, const json_t *
 	json_object_foreach (j->annotations, key, v)
 		if (is_told(key))
 			json_object_set(told, key, v);
-	put_take(out, "ISTIO_METAJSON_LABELS", json_dumps(labels, JSON_COMPACT | JSON_SORT_KEYS));
-	put_take(
-	    out, "ISTIO_METAJSON_ANNOTATIONS", json_dumps(told, JSON_COMPACT | JSON_SORT_KEYS));
+	put_take(out, "ISTIO_METAJSON_LABELS", json_text(labels, JSON_COMPACT | JSON_SORT_KEYS));
+	put_take(out, "ISTIO_METAJSON_ANNOTATIONS", json_text(told, JSON_COMPACT | JSON_SORT_KEYS));
 	json_decref(labels);
 	json_decref(told);
 }
@@ -193,7 +193,7 @@ json_t *inject_attributes(const struct inject_job *j, const json_t *labels_added
 	long cores = inject_cores(resources);
 	const char *key;
 
-	put_take(out, "PROXY_CONFIG", json_dumps(j->proxy_config, JSON_COMPACT | JSON_SORT_KEYS));
+	put_take(out, "PROXY_CONFIG", json_text(j->proxy_config, JSON_COMPACT | JSON_SORT_KEYS));
 	put_mesh(j, out);
 	put_containers(j, out);
 	put_owner(j, out);

@@ -2,6 +2,7 @@
 #include "config.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/base/json_text.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -41,7 +42,7 @@ char *inject_scalar(const json_t *v)
 		return mem_strdup(json_string_value(v));
 	if (!v || json_is_object(v) || json_is_array(v) || json_is_null(v))
 		return NULL;
-	return json_dumps(v, JSON_ENCODE_ANY);
+	return json_text(v, JSON_ENCODE_ANY);
 }
 
 char *inject_text(const json_t *o, const char *path)

@@ -6,6 +6,7 @@
  */
 #include "common/mem.h"
 #include "inject_internal.h"
+#include "worker/base/json_text.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -201,7 +202,7 @@ char *inject_probers(const struct inject_job *j)
 	char *text;
 
 	each_container(j, add_probers, all);
-	text = json_object_size(all) ? json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
+	text = json_object_size(all) ? json_text(all, JSON_COMPACT | JSON_SORT_KEYS) : NULL;
 	json_decref(all);
 	return text;
 }
@@ -372,7 +373,7 @@ char *inject_scrape(const struct inject_job *j)
 	if (json_array_size(targets))
 		json_object_set(scrape, "targets", targets);
 	if (json_object_size(scrape) && !is_off(j, scrape))
-		text = json_dumps(scrape, JSON_COMPACT | JSON_SORT_KEYS);
+		text = json_text(scrape, JSON_COMPACT | JSON_SORT_KEYS);
 	json_decref(targets);
 	json_decref(scrape);
 	return text;

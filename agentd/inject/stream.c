@@ -4,6 +4,7 @@
 #include "stream.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "worker/base/json_text.h"
 #include "worker/base/yaml_tree.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -109,7 +110,7 @@ static int do_json(struct out *o, json_t *object, const char *text, size_t len, 
 	if (json_equal(done, object)) {
 		put(o, text, len);
 	} else {
-		written = json_dumps(done, lines ? JSON_INDENT(4) : JSON_COMPACT);
+		written = json_text(done, lines ? JSON_INDENT(4) : JSON_COMPACT);
 		put_new(o, written, strlen(written));
 		put(o, "\n", 1);
 		free(written);

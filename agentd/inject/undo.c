@@ -15,6 +15,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject_internal.h"
+#include "worker/base/json_text.h"
 #include <string.h>
 
 static const char *const lists[] = {"initContainers", "containers", "volumes"};
@@ -116,7 +117,7 @@ static json_t *volume_names(const struct inject_job *j)
 /* The same pod has the same status, in whatever order its annotations came. */
 static json_t *sorted(json_t *o)
 {
-	auto_free char *text = json_dumps(o, JSON_SORT_KEYS | JSON_COMPACT);
+	auto_free char *text = json_text(o, JSON_SORT_KEYS | JSON_COMPACT);
 
 	json_decref(o);
 	return json_loads(text, 0, NULL);

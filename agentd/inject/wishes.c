@@ -3,6 +3,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject_internal.h"
+#include "worker/base/json_text.h"
 #include "worker/envoy/proxy_config.h"
 #include <string.h>
 
@@ -34,7 +35,7 @@ static json_t *named_list(const struct inject_job *j, const char *annotation, st
 static json_t *read_proxy_config(const struct inject_job *j, struct err *e)
 {
 	json_t *mesh = inject_at(j->config->mesh, "defaultConfig"), *defaults, *own, *all, *v;
-	auto_free char *text = json_is_object(mesh) ? json_dumps(mesh, JSON_COMPACT) : NULL;
+	auto_free char *text = json_is_object(mesh) ? json_text(mesh, JSON_COMPACT) : NULL;
 	const char *annotation = inject_annotation(j, "proxy.istio.io/config"), *key;
 
 	own = json_object();

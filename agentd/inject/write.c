@@ -1,6 +1,7 @@
 /* write.c - the result: labels, annotations, container, volumes; the status is the last. */
 #include "common/mem.h"
 #include "inject_internal.h"
+#include "worker/base/json_text.h"
 #include <string.h>
 
 /* istiod reads there in which network an endpoint is; of our own default no injector says it. */
@@ -27,7 +28,7 @@ static void put_container(struct inject_job *j, json_t *annotations)
 	if (j->own_proxy) {
 		json_t *overrides = json_pack("{s:[O]}", key, j->own_proxy);
 		json_t *over = json_copy(j->own_proxy);
-		char *text = json_dumps(overrides, JSON_COMPACT);
+		char *text = json_text(overrides, JSON_COMPACT);
 
 		if (!image || !strcmp(image, "auto"))
 			json_object_del(over, "image");
@@ -120,7 +121,7 @@ void inject_write(
 	if (j->rewrite)
 		inject_rewrite_probes(j, probes);
 	status = inject_status(before, j, probes);
-	text = json_dumps(status, JSON_COMPACT);
+	text = json_text(status, JSON_COMPACT);
 	json_object_set_new(annotations, INJECT_STATUS, json_string(text));
 	free(text);
 	json_decref(status);

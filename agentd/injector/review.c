@@ -11,6 +11,7 @@
 #include "inject/patch.h"
 #include "inject/workload.h"
 #include "rule.h"
+#include "worker/base/json_text.h"
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,7 +54,7 @@ static void refuse(struct review *out, json_t *response, const char *why)
 
 static void put_patch(struct review *out, json_t *response, const json_t *operations)
 {
-	auto_free char *patch = json_dumps(operations, JSON_COMPACT);
+	auto_free char *patch = json_text(operations, JSON_COMPACT);
 	auto_free char *base64 = NULL;
 
 	if (!json_array_size(operations))
@@ -248,7 +249,7 @@ void review_answer(struct review *out, const struct inject_config *c, const char
 	decide(out, c, json_object_get(review, "request"), response);
 	answer = json_pack("{s:s, s:s, s:o}", "apiVersion", "admission.k8s.io/v1", "kind",
 	    "AdmissionReview", "response", response);
-	out->text = json_dumps(answer, JSON_COMPACT);
+	out->text = json_text(answer, JSON_COMPACT);
 	json_decref(answer);
 	json_decref(review);
 }

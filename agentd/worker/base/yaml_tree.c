@@ -4,6 +4,7 @@
 #include "yaml_tree.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "json_text.h"
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -340,7 +341,7 @@ static int add_text(yaml_document_t *d, const char *text)
 
 static int add_number(yaml_document_t *d, const json_t *v)
 {
-	auto_free char *text = json_dumps(v, JSON_ENCODE_ANY);
+	auto_free char *text = json_text(v, JSON_ENCODE_ANY);
 
 	return add_scalar(d, text, YAML_PLAIN_SCALAR_STYLE);
 }

@@ -14,6 +14,7 @@
 #include "refusal.h"
 #include "runtime_asked.h"
 #include "stats_asked.h"
+#include "worker/base/json_text.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>
@@ -84,7 +85,7 @@ static int check_limits(const struct limits *m, json_t *map, struct err *e)
 
 json_t *env_sorted(const json_t *v)
 {
-	char *text = json_dumps(v, JSON_SORT_KEYS | JSON_COMPACT);
+	char *text = json_text(v, JSON_SORT_KEYS | JSON_COMPACT);
 	json_t *copy = json_loads(text, 0, NULL);
 
 	free(text);

@@ -189,6 +189,23 @@ static void numbers_stay_as_they_are_written(void **state)
 	json = stream(INJECT_ADD, "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"spec\": {\"a\": "
 				  "18446744073709551615, \"containers\": [{\"name\": \"a\"}]}}");
 	assert_non_null(strstr(json, "\"a\": 18446744073709551615"));
+	free(json);
+	json = stream(INJECT_ADD,
+	    "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"spec\": {\"containers\": "
+	    "[{\"name\": \"a\", \"resources\": {\"requests\": {\"cpu\": 0.1}}}]}}");
+	assert_non_null(strstr(json, "\"cpu\":0.1}"));
+}
+
+static void numbers_of_json_come_back_as_they_were(void **state)
+{
+	static const char pod[] =
+	    "{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{\"name\":\"a\"},"
+	    "\"spec\":{\"containers\":[{\"name\":\"a\"}],\"x\":1.1}}\n";
+	auto_free char *out = stream(INJECT_ADD, pod);
+	auto_free char *back = out ? stream(INJECT_TAKE_BACK, out) : NULL;
+
+	(void)state;
+	assert_string_equal(back, pod);
 }
 
 static void a_million_documents(void **state)
@@ -227,6 +244,7 @@ int main(void)
 	    TEST(a_pod_is_done_and_taken_back),
 	    TEST(what_stands_beside_a_separator_gets_its_line),
 	    TEST(json_stays_json),
+	    TEST(numbers_of_json_come_back_as_they_were),
 	    TEST(an_error_says_where),
 	    TEST(what_is_too_deep_is_refused_at_once),
 	    TEST(what_is_no_text_is_refused_with_its_line),
