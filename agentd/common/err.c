@@ -1,4 +1,4 @@
-/* err.c - messages are composed on the stack and cut to fit; nothing here allocates or fails.
+/* err.c - messages are composed on the stack and shortened to fit; nothing here allocates or fails.
  *
  * A message is one line of ASCII whatever went into it: other bytes become '?', so that even a
  * forgotten err_printable() cannot start a second log line, and no cut splits a character.
@@ -10,19 +10,19 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { COMPOSED_SIZE = 4 * ERR_MSG_SIZE };
+
 /* Composed apart from `e`, since arguments may point into its old message. */
 static void fill(struct err *e, int code, const char *fmt, va_list ap, const char *tail)
 {
-	char msg[ERR_MSG_SIZE];
+	char msg[COMPOSED_SIZE];
+	const size_t room = sizeof(msg) - (tail ? strnlen(tail, ERR_MSG_SIZE) + strlen(": ") : 0);
 
-	vsnprintf(msg, sizeof(msg), fmt, ap);
+	vsnprintf(msg, room, fmt, ap);
 	size_t n = strlen(msg);
 	if (tail)
 		snprintf(msg + n, sizeof(msg) - n, ": %s", tail);
-	for (char *p = msg; *p; p++)
-		if ((unsigned char)*p < 0x20 || (unsigned char)*p >= 0x7f)
-			*p = '?';
-	memcpy(e->msg, msg, strlen(msg) + 1);
+	err_excerpt(e->msg, sizeof(e->msg), msg, (unsigned)strlen(msg));
 	e->code = code;
 }
 
@@ -69,5 +69,19 @@ char *err_printable(char *out, unsigned size, const char *bytes, unsigned n)
 	for (i = 0; i < n && i < size - 1; i++)
 		out[i] = bytes[i] >= 0x20 && bytes[i] < 0x7f ? bytes[i] : '?';
 	out[i] = '\0';
+	return out;
+}
+
+/* The length of the end is fixed: a text that is wrapped, and shortened again, keeps it. */
+char *err_excerpt(char *out, unsigned size, const char *bytes, unsigned n)
+{
+	static const char gap[] = " ... ";
+	const unsigned end = size / 2;
+
+	err_printable(out, size, bytes, n);
+	if (n < size || end <= sizeof(gap))
+		return out;
+	memcpy(out + size - 1 - end - strlen(gap), gap, strlen(gap));
+	err_printable(out + size - 1 - end, end + 1, bytes + n - end, end);
 	return out;
 }

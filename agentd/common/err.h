@@ -2,7 +2,8 @@
  *
  * Functions that can fail take `struct err *` last and return 0/-1 or pointer/NULL.  On success
  * the error is untouched.  The message is one line of plain text for a user: it names what failed
- * and where; bytes that came from a peer are made printable before they get into it.
+ * and where; bytes that came from a peer are made printable before they get into it.  One that is
+ * too long keeps its beginning and its end, where istiod and c-ares say the reason.
  */
 #pragma once
 
@@ -27,3 +28,5 @@ int err_wrap(struct err *e, const char *fmt, ...) __attribute__((format(printf, 
 
 /* Copy `n` hostile bytes as printable ASCII ('?' for the rest), cut to `size`; for messages. */
 char *err_printable(char *out, unsigned size, const char *bytes, unsigned n);
+/* The same, but what is too long keeps its beginning and its end, " ... " between them. */
+char *err_excerpt(char *out, unsigned size, const char *bytes, unsigned n);

@@ -184,11 +184,13 @@ static void on_probe_closed(void *ctx, int status, const char *why)
 	struct connection *c = ctx;
 	struct pool *p = c->pool;
 	const struct istiod_options *o = p->options;
+	struct err e;
 
 	if (status != RPC_UNAVAILABLE || c->ready)
 		return;
-	snprintf(p->why_not, sizeof(p->why_not), "cannot connect to %s as %s: %s", o->address,
-	    o->server_name, why);
+	err_set(&e, ERR_UNAVAILABLE, "cannot connect to %s as %s: %s", o->address, o->server_name,
+	    why);
+	memcpy(p->why_not, e.msg, sizeof(p->why_not));
 	if (!c->failed)
 		log_warn(o->name, "%s", p->why_not);
 	c->failed = true;

@@ -67,6 +67,31 @@ static void test_too_long_is_cut(void **state)
 	assert_int_equal(strlen(e.msg), ERR_MSG_SIZE - 1);
 }
 
+/* The reason comes last, and stays through every wrapping. */
+static void test_too_long_keeps_both_ends(void **state)
+{
+	char big[2 * ERR_MSG_SIZE], out[16];
+	struct err e;
+
+	(void)state;
+	memset(big, 'x', sizeof(big) - 1);
+	big[sizeof(big) - 1] = '\0';
+	err_set(&e, 1, "begins %s the reason\n", big);
+	for (unsigned i = 0; i < 3; i++) {
+		assert_int_equal(strlen(e.msg), ERR_MSG_SIZE - 1);
+		assert_non_null(strstr(e.msg, "begins x"));
+		assert_string_equal(e.msg + ERR_MSG_SIZE - 1 - 12, " the reason?");
+		assert_ptr_equal(strstr(e.msg, " ... "), strrchr(e.msg, '.') - 3);
+		err_wrap(&e, "wrapped");
+	}
+	errno = EIO;
+	err_sys(&e, "%s", big);
+	assert_non_null(strstr(e.msg, "x: Input/output error"));
+	assert_string_equal(err_excerpt(out, sizeof(out), "0123456789abcdefghij", 20), "01 ... cdefghij");
+	assert_string_equal(err_excerpt(out, sizeof(out), "0123456789abcde", 15), "0123456789abcde");
+	assert_string_equal(err_excerpt(out, 8, "0123456789", 10), "0123456");
+}
+
 /* Whatever got in, a message is one line. */
 static void test_controls_do_not_survive(void **state)
 {
@@ -99,6 +124,7 @@ int main(void)
 	    cmocka_unit_test(test_sys_appends_errno),
 	    cmocka_unit_test(test_wrap_keeps_the_code),
 	    cmocka_unit_test(test_too_long_is_cut),
+	    cmocka_unit_test(test_too_long_keeps_both_ends),
 	    cmocka_unit_test(test_controls_do_not_survive),
 	    cmocka_unit_test(test_printable),
 	};

@@ -127,7 +127,7 @@ static void tell_closed(struct rpc_stream *s)
 		text = (const char *)GRPC_SLICE_START_PTR(s->details);
 		len = GRPC_SLICE_LENGTH(s->details);
 	}
-	err_printable(why, sizeof(why), text, (unsigned)len);
+	err_excerpt(why, sizeof(why), text, (unsigned)len);
 	disown(s);
 	s->ev.closed(s->ctx, status, why);
 	rpc_stream_unref(s);
