@@ -173,12 +173,24 @@ static void show_problems(const json_t *pod)
 		    json_is_string(why) ? json_string_value(why) : "");
 }
 
+/* What it gets now: nothing is said of a pod that is refused, or asks for nothing. */
+static const char *served(const json_t *pod)
+{
+	static const char *const words[][2] = {
+	    {"yes", ", served"}, {"held", ", held"}, {"no", ", NOT served"}};
+
+	for (unsigned i = 0; i < sizeof(words) / sizeof(*words); i++)
+		if (!strcmp(ctl_string(pod, "served"), words[i][0]))
+			return words[i][1];
+	return "";
+}
+
 void ctl_pod_summary(const json_t *pod)
 {
 	const json_t *volume = json_object_get(pod, "volume");
 
-	printf("%s/%s  %s\n", ctl_string(pod, "namespace"), ctl_string(pod, "name"),
-	    is_true(pod, "ready") ? "ready" : "NOT ready");
+	printf("%s/%s  %s%s\n", ctl_string(pod, "namespace"), ctl_string(pod, "name"),
+	    is_true(pod, "ready") ? "ready" : "NOT ready", served(pod));
 	show_problems(pod);
 	row("uid", "%s", ctl_string(pod, "uid"));
 	row("account", "%s, told by the %s", ctl_string(pod, "service_account"),

@@ -29,6 +29,8 @@ static const char *problem_of(const json_t *pod)
 
 	if (!*why)
 		why = ctl_string(json_object_get(pod, "volume"), "problem");
+	if (!*why)
+		why = ctl_string(pod, "why_unserved");
 	return *why ? why : ctl_string(json_object_get(pod, "token"), "why_not");
 }
 
@@ -40,6 +42,13 @@ static const char *proven(const json_t *pod)
 	if (*ctl_string(attested, "unproven"))
 		return "no";
 	return json_array_size(json_object_get(attested, "cgroup_ids")) ? "yes" : "-";
+}
+
+static const char *served(const json_t *pod)
+{
+	const char *word = ctl_string(pod, "served");
+
+	return *word && strcmp(word, "unasked") ? word : "-";
 }
 
 static bool has_problem(const json_t *pod)
@@ -56,19 +65,20 @@ static bool answer_has_problem(const json_t *answer)
 
 static void print_table(const json_t *answer)
 {
-	struct table *t = table_new(7);
+	struct table *t = table_new(8);
 	char label[400];
 	const json_t *p;
 	size_t i;
 
-	table_row(t, "POD", "SERVICE ACCOUNT", "READY", "PROVEN", "KEYS", "UID", "PROBLEM", NULL);
+	table_row(t, "POD", "SERVICE ACCOUNT", "READY", "SERVED", "PROVEN", "KEYS", "UID",
+	    "PROBLEM", NULL);
 	json_array_foreach (json_object_get(answer, "pods"), i, p) {
 		auto_free char *keys = ctl_pod_unused_keys(p);
 
 		label_of(p, label, sizeof(label));
 		table_row(t, label, ctl_string(p, "service_account"),
-		    json_is_true(json_object_get(p, "ready")) ? "yes" : "no", proven(p), keys,
-		    ctl_string(p, "uid"), problem_of(p), NULL);
+		    json_is_true(json_object_get(p, "ready")) ? "yes" : "no", served(p), proven(p),
+		    keys, ctl_string(p, "uid"), problem_of(p), NULL);
 	}
 	table_print_free(&t);
 	json_array_foreach (json_object_get(answer, "refused_manifests"), i, p)

@@ -3,8 +3,9 @@
 #include "request.h"
 #include "show.h"
 #include <stdio.h>
+#include <string.h>
 
-enum { MIB = 1 << 20 };
+enum { MIB = 1 << 20, NAMED_MAX = 5 };
 
 /* "": it knows us, or this node has none. */
 static const char *kubelet_problem(const json_t *s)
@@ -31,6 +32,7 @@ static bool has_problem(const json_t *s)
 	       json_array_size(json_object_get(s, "problems")) || *kubelet_problem(s) ||
 	       json_array_size(json_object_get(s, "refused_manifests")) ||
 	       json_array_size(json_object_get(s, "waiting_volumes")) ||
+	       json_array_size(json_object_get(s, "unserved")) ||
 	       json_integer_value(json_object_get(s, "pods")) !=
 		   json_integer_value(json_object_get(s, "pods_ready"));
 }
@@ -78,10 +80,32 @@ static void print_pushes(const json_t *p)
 		    (long long)streams);
 }
 
+static void print_pods(const json_t *s)
+{
+	const json_int_t pods = json_integer_value(json_object_get(s, "pods"));
+	const json_int_t ready = json_integer_value(json_object_get(s, "pods_ready"));
+	const json_t *unserved = json_object_get(s, "unserved"), *p;
+	const size_t n = json_array_size(unserved);
+	size_t i;
+
+	printf("pods           %lld, %lld ready", (long long)pods, (long long)ready);
+	if (n)
+		printf(", %zu not served", n);
+	printf("\n");
+	if (pods != ready)
+		printf("  problem: %lld not ready; agentctl pods shows why\n",
+		    (long long)(pods - ready));
+	for (i = 0; i < n && i < NAMED_MAX && (p = json_array_get(unserved, i)); i++)
+		printf("  problem: %s/%s is %s: %s\n", ctl_string(p, "namespace"),
+		    ctl_string(p, "name"),
+		    strcmp(ctl_string(p, "served"), "held") ? "not served" : "held",
+		    ctl_string(p, "why"));
+	if (n > NAMED_MAX)
+		printf("  problem: %zu more; agentctl pods shows why\n", n - NAMED_MAX);
+}
+
 static void print_status(const json_t *s)
 {
-	json_int_t pods = json_integer_value(json_object_get(s, "pods"));
-	json_int_t ready = json_integer_value(json_object_get(s, "pods_ready"));
 	const json_t *v;
 	size_t i;
 
@@ -96,10 +120,7 @@ static void print_status(const json_t *s)
 	json_array_foreach (json_object_get(s, "problems"), i, v)
 		printf("  problem: %s\n", json_string_value(v) ? json_string_value(v) : "");
 	print_kubelet(s);
-	printf("pods           %lld, %lld ready\n", (long long)pods, (long long)ready);
-	if (pods != ready)
-		printf("  problem: %lld not ready; agentctl pods shows why\n",
-		    (long long)(pods - ready));
+	print_pods(s);
 	json_array_foreach (json_object_get(s, "control_planes"), i, v)
 		print_plane(v);
 	print_pushes(json_object_get(s, "pushes"));

@@ -2,6 +2,7 @@
  * settles it: ACK or NACK.  A nonce comes again when Envoy only changes what it subscribes to.
  */
 #include "account.h"
+#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "worker/base/loop.h"
@@ -12,7 +13,8 @@
 
 LOG_SCOPE("xds");
 
-enum { TYPES_MAX = 16 };
+/* A cluster that is still warming keeps Envoy from answering for clusters. */
+enum { TYPES_MAX = 16, UNANSWERED_MS = 60 * 1000 };
 
 /* How the talk about one type stands. */
 struct account_type {
@@ -99,6 +101,37 @@ unsigned ads_account_refused(const struct ads_account *a)
 	LL_FOREACH (a->types, t)
 		n += t->refused;
 	return n;
+}
+
+/* "Cluster" */
+static const char *short_name(const struct account_type *t)
+{
+	const char *dot = strrchr(t->url, '.');
+
+	return dot ? dot + 1 : t->url;
+}
+
+/* Who has no nonce was not pushed on this stream: what Envoy said of it before is over. */
+enum served ads_account_served(const struct ads_account *a, struct err *why)
+{
+	const struct account_type *t;
+
+	LL_FOREACH (a->types, t) {
+		const int64_t ms = loop_uptime_ms(a->loop) - t->pushed_ms;
+
+		if (!t->nonce[0] || (t->settled ? !t->refused : ms < UNANSWERED_MS))
+			continue;
+		if (t->settled)
+			err_set(why, ERR_INVALID,
+			    "its Envoy refused the last push of %s: agentctl xds shows why",
+			    short_name(t));
+		else
+			err_set(why, ERR_UNAVAILABLE,
+			    "its Envoy has not answered the last push of %s for %lld s",
+			    short_name(t), (long long)(ms / 1000));
+		return SERVED_NO;
+	}
+	return SERVED_YES;
 }
 
 static const char *state_of(const struct account_type *t)

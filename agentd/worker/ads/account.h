@@ -6,9 +6,11 @@
  */
 #pragma once
 #include "discovery.h"
+#include "worker/pods/served.h"
 #include <jansson.h>
 
 struct account_type;
+struct err;
 struct log_budget;
 struct loop;
 struct ads_account { /* embed it zeroed */
@@ -28,5 +30,7 @@ int64_t ads_account_request(struct ads_account *a, const struct discovery_reques
 void ads_account_settle(const struct ads_account *a, struct account_type *t, const char *nack);
 void ads_account_stream_ended(struct ads_account *a);
 unsigned ads_account_refused(const struct ads_account *a); /* types whose last push Envoy refused */
+/* Of the present stream: NO if Envoy refused a push, or has not answered one for a minute. */
+enum served ads_account_served(const struct ads_account *a, struct err *why);
 json_t *ads_account_dump(const struct ads_account *a);
 void ads_account_clear(struct ads_account *a);

@@ -2,8 +2,10 @@
 #include "metrics.h"
 #include "common/mem.h"
 #include "worker/base/metrics.h"
+#include "worker/base/rpc/rpc.h"
 #include "worker/istiod/stream_end.h"
 #include "worker/pods/pod.h"
+#include <stdbool.h>
 
 static void begin_end(const struct ads_metrics *m, struct metric *ends, const char *type)
 {
@@ -12,9 +14,20 @@ static void begin_end(const struct ads_metrics *m, struct metric *ends, const ch
 	metric_add(ends, labels, 0);
 }
 
+static void count_refusal(const struct ads_metrics *m, const char *code, unsigned n)
+{
+	char labels[64];
+
+	metric_add(m->refusals, metric_labels(labels, sizeof(labels), "code", code, NULL), n);
+}
+
 /* increase() is to see the first one. */
 static void begin_at_0(const struct ads_metrics *m)
 {
+	for (int status = RPC_CANCELLED; status <= RPC_UNAUTHENTICATED; status++)
+		count_refusal(m, rpc_status_name(status), 0);
+	count_refusal(m, "not_sent", 0);
+	count_refusal(m, "other", 0);
 	metric_add(m->requests, m->labels, 0);
 	metric_add(m->responses, m->labels, 0);
 	metric_add(m->failures, m->labels, 0);
@@ -31,6 +44,8 @@ void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 	metric_labels(m->labels, sizeof(m->labels), "pod", p->name, "namespace", p->ns, NULL);
 	m->pushes = metric_histogram(
 	    "agentd_push_seconds", "Time from a control plane's push to Envoy's ACK or NACK.");
+	m->refusals = metric_counter("agentd_xds_refused_streams_total",
+	    "Streams that ended before istiod's first answer: by gRPC status, not_sent or other.");
 	m->requests = metric_counter(
 	    "istio_agent_xds_proxy_requests", "Envoy's requests that were forwarded to istiod.");
 	m->responses =
@@ -57,6 +72,14 @@ void ads_metrics_answered(const struct ads_metrics *m, int64_t ms)
 void ads_metrics_count(const struct ads_metrics *m, struct metric *one)
 {
 	metric_add(one, m->labels, 1);
+}
+
+/* istiod may say any number. */
+void ads_metrics_refused(const struct ads_metrics *m, int status)
+{
+	const bool known = status > RPC_OK && status <= RPC_UNAUTHENTICATED;
+
+	count_refusal(m, known ? rpc_status_name(status) : status ? "other" : "not_sent", 1);
 }
 
 void ads_metrics_count_end(

@@ -336,3 +336,14 @@ const char *ads_relay_why_held(const struct ads_relay *r)
 {
 	return ads_hold_why(r->hold);
 }
+
+enum served ads_relay_served(const struct ads_relay *r, struct err *why)
+{
+	const char *held = ads_relay_why_held(r);
+	const enum served s = ads_account_served(&r->account, why);
+
+	if (s != SERVED_YES || !*held)
+		return s;
+	err_set(why, ERR_UNAVAILABLE, "%s", held);
+	return SERVED_HELD;
+}

@@ -14,6 +14,7 @@
  */
 #pragma once
 #include "local.h"
+#include "worker/pods/served.h"
 #include <jansson.h>
 
 struct ads_metrics;
@@ -78,3 +79,5 @@ unsigned ads_relay_refused(const struct ads_relay *r);            /* account.h *
 const struct ads_wasm *ads_relay_wasm(const struct ads_relay *r); /* wasm.h */
 json_t *ads_relay_dump(const struct ads_relay *r);
 const char *ads_relay_why_held(const struct ads_relay *r); /* a push; "": none is */
+/* What became of the pushes of the present stream. */
+enum served ads_relay_served(const struct ads_relay *r, struct err *why);

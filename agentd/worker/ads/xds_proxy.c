@@ -37,7 +37,11 @@
 
 LOG_SCOPE("xds");
 
-enum { KEPT_MAX = 1 << 20 }; /* of Envoy's messages before the first answer */
+enum {
+	KEPT_MAX = 1 << 20,     /* of Envoy's messages before the first answer */
+	SILENT_MS = 10 * 1000,  /* istiod takes a stream, and does not answer */
+	RETURNS_MS = 60 * 1000, /* an Envoy that was refused comes again within 30 s */
+};
 
 #define SERVICE "/envoy.service.discovery.v3.AggregatedDiscoveryService/"
 static const char *const methods[] = {
@@ -62,6 +66,8 @@ struct xds_proxy {
 	struct ads_said said; /* by Envoy, until istiod answers */
 	bool said_more;       /* than is kept */
 	bool answered;        /* a response came */
+	bool refused;         /* the last end was: Envoy cannot be held until it is over */
+	int64_t changed_ms;   /* uptime: when the streams began or ended last */
 
 	struct back_off back_off; /* of the pod, whichever stream failed */
 	json_int_t opened, displaced, unread;
@@ -91,6 +97,7 @@ static void end_up(struct xds_proxy *x)
 	istiod_lease_end(&x->lease);
 	rpc_close(&x->pair.up, RPC_CANCELLED, "");
 	x->answered = false;
+	x->changed_ms = loop_uptime_ms(x->loop);
 	ads_relay_up_ended(x->relay);
 }
 
@@ -146,6 +153,9 @@ static void on_up_closed(void *ctx, int status, const char *why)
 		ads_metrics_count(&x->metrics, x->metrics.failures);
 	else
 		count_end(x, x->metrics.istiod_ends, status, why);
+	if (refused)
+		ads_metrics_refused(&x->metrics, status);
+	x->refused = !stream_end_is_busy(status) && !stream_end_is_plain_end(status);
 	if (status != RPC_OK)
 		err_set(&e, ERR_UNAVAILABLE, "istiod: %s: %s", rpc_status_name(status), why);
 	set_why_not(x, e.msg);
@@ -198,6 +208,7 @@ static void end_malformed(struct xds_proxy *x, const char *why)
 {
 	log_warn_limited(&x->log, x->pod->label, "%s", why);
 	snprintf(x->why_not, sizeof(x->why_not), "%s", why);
+	x->refused = true;
 	count_end(x, x->metrics.envoy_ends, RPC_INVALID_ARGUMENT, why);
 	end_stream(x, RPC_INVALID_ARGUMENT, why);
 }
@@ -254,6 +265,7 @@ static void on_unread(void *ctx, const char *why)
 	x->unread++;
 	ads_metrics_count(&x->metrics, x->metrics.unread_ends);
 	set_why_not(x, why);
+	x->refused = true;
 	rpc_abort(&x->pair.down);
 	end_stream(x, RPC_UNAVAILABLE, why);
 }
@@ -343,11 +355,14 @@ static void on_turn(void *ctx, struct rpc_channel *c)
 
 	if (open_up(x, c, &status, &e)) {
 		ads_metrics_count(&x->metrics, x->metrics.failures);
+		ads_metrics_refused(&x->metrics, RPC_OK);
 		set_why_not(x, e.msg);
+		x->refused = true;
 		back_off(x);
 		end_stream(x, status, e.msg);
 		return;
 	}
+	x->changed_ms = loop_uptime_ms(x->loop);
 	istiod_lease(x->istiod, &x->lease, c, on_move, x);
 	rpc_pause(x->pair.down, false);
 	say_all(x);
@@ -471,6 +486,29 @@ static void tell_why_not(const struct xds_proxy *x, char *out, size_t size)
 		snprintf(out, size, "%s", ads_relay_why_held(x->relay));
 	else
 		snprintf(out, size, "%s", *away ? away : "waiting for its turn at istiod");
+}
+
+/* A stream that has just begun waits, and so does one that moves: that is no reason to warn. */
+static bool is_unasked(const struct xds_proxy *x)
+{
+	const int64_t ms = loop_uptime_ms(x->loop) - x->changed_ms;
+
+	if (!x->pair.down)
+		return !*x->why_not || ms >= RETURNS_MS;
+	return !*x->why_not && !*istiod_why_not(x->istiod) && ms < SILENT_MS;
+}
+
+enum served xds_proxy_served(const struct xds_proxy *x, struct err *why)
+{
+	char text[ERR_MSG_SIZE + 40];
+
+	if (x->answered)
+		return ads_relay_served(x->relay, why);
+	if (is_unasked(x))
+		return SERVED_UNASKED;
+	tell_why_not(x, text, sizeof(text));
+	err_set(why, ERR_UNAVAILABLE, "%s", text);
+	return x->refused ? SERVED_NO : SERVED_HELD;
 }
 
 bool xds_proxy_connected(const struct xds_proxy *x)

@@ -9,6 +9,7 @@
  */
 #pragma once
 #include "local.h"
+#include "worker/pods/served.h"
 #include <jansson.h>
 #include <stdbool.h>
 
@@ -48,7 +49,9 @@ void xds_proxy_health(struct xds_proxy *x, const char *why);
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
 /* The pod's token changed: the next try need not wait. */
 void xds_proxy_token_changed(struct xds_proxy *x);
-bool xds_proxy_connected(const struct xds_proxy *x);   /* istiod answered on the present stream */
+bool xds_proxy_connected(const struct xds_proxy *x); /* istiod answered on the present stream */
+/* What the pod has of its stream, now. */
+enum served xds_proxy_served(const struct xds_proxy *x, struct err *why);
 unsigned xds_proxy_refused(const struct xds_proxy *x); /* types whose last push Envoy refused */
 const struct ads_wasm *xds_proxy_wasm(const struct xds_proxy *x); /* wasm.h */
 /* connected (istiod answered on the present stream), held (Envoy is here, istiod is not), flavour,

@@ -2,6 +2,7 @@
  * the table of services.
  */
 #include "worker/base/metrics.h"
+#include "common/err.h"
 #include "common/log.h"
 #include "common/version.h"
 #include "pages_internal.h"
@@ -147,17 +148,23 @@ static void measure_row(struct pod *first, size_t row)
 static void measure_pods(struct pod *first)
 {
 	struct metric *pods = metric_gauge("agentd_pods", "Pods of this node.");
-	unsigned ready = 0, total = 0;
+	struct metric *unserved = metric_gauge("agentd_pods_unserved",
+	    "Pods that get nothing new now: held with what they have, or not served at all.");
+	unsigned ready = 0, total = 0, served[SERVED_NO + 1] = {0};
+	struct err why;
 	char labels[400];
 
 	for (struct pod *p = first; p; p = p->next, total++) {
 		ready += p->ready;
+		served[pod_services_served(p, &why)]++;
 		if (p->services)
 			pod_services_measure(
 			    p->services, pages_pod_labels(p, labels, sizeof(labels)));
 	}
 	metric_set(pods, "state=\"ready\"", ready);
 	metric_set(pods, "state=\"not_ready\"", total - ready);
+	metric_set(unserved, "served=\"held\"", served[SERVED_HELD]);
+	metric_set(unserved, "served=\"no\"", served[SERVED_NO]);
 	for (size_t i = 0; pod_rows[i]; i++)
 		if (pod_rows[i]->gauge)
 			measure_row(first, i);

@@ -113,7 +113,7 @@ json_t *pages_status(const struct pages_of *of)
 	for (struct pod *p = pod_first(of->pods); p; p = p->next, total++)
 		ready += p->ready;
 	return json_pack(
-	    "{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+	    "{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
 	    "version", version_text, "cage", cage_describe(), "confined", cage_state().entered,
 	    "uptime_s", (json_int_t)((loop_now_ms(shared->loop) - of->started_ms) / 1000),
 	    "node_name", of->config->node_name, "pods", (int)total, "pods_ready", (int)ready,
@@ -121,7 +121,8 @@ json_t *pages_status(const struct pages_of *of)
 	    "refused_manifests", manifest_dir_refused(of->manifests), "waiting_volumes",
 	    kubelet_dump_waiting(of->kubelet), "csi_socket", kubelet_dump(of->kubelet), "kubelet",
 	    dump_kubelet(of->kubelet), "broker", dump_broker(of->broker), "pushes",
-	    dump_pushes(shared->rpc), "problems", dump_problems(of));
+	    dump_pushes(shared->rpc), "problems", dump_problems(of), "unserved",
+	    pages_unserved(of));
 }
 
 static void add_version(void *ctx, const char *library, const char *version)

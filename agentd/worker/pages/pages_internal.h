@@ -11,6 +11,7 @@ json_t *pages_certs(const struct pages_of *of);
 
 /* pods.c: all pods in full; or of all pods the services that are shown on `page` (pod_service). */
 json_t *pages_pods(const struct pages_of *of);
+json_t *pages_unserved(const struct pages_of *of); /* [{namespace, name, served, why}] */
 json_t *pages_services(
     const struct pages_of *of, const char *page, bool by_label, const char *name);
 json_t *pages_identities(const struct pages_of *of); /* of pods by certificate */

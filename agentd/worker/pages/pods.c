@@ -17,9 +17,12 @@ static json_t *uid_of(const struct pod *p)
 
 static json_t *dump_pod(const struct pages_of *of, const struct pod *p)
 {
-	json_t *o = json_pack("{s:o, s:s, s:s, s:s, s:s, s:b, s:s}", "uid", uid_of(p), "namespace",
-	    p->ns, "name", p->name, "service_account", p->sa, "source", p->source->name, "ready",
-	    p->ready, "why_not", pod_why_not(p));
+	struct err why = {0};
+	const enum served served = pod_services_served(p, &why);
+	json_t *o = json_pack("{s:o, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:s}", "uid", uid_of(p),
+	    "namespace", p->ns, "name", p->name, "service_account", p->sa, "source",
+	    p->source->name, "ready", p->ready, "why_not", pod_why_not(p), "served",
+	    served_word(served), "why_unserved", why.msg);
 	json_t *volume = kubelet_dump_volume(of->kubelet, &p->uid);
 
 	if (p->services)
@@ -27,6 +30,22 @@ static json_t *dump_pod(const struct pages_of *of, const struct pod *p)
 	if (volume)
 		json_object_set_new(o, "volume", volume);
 	return o;
+}
+
+json_t *pages_unserved(const struct pages_of *of)
+{
+	json_t *all = json_array();
+
+	for (struct pod *p = pod_first(of->pods); p; p = p->next) {
+		struct err why = {0};
+		const enum served served = pod_services_served(p, &why);
+
+		if (served >= SERVED_HELD)
+			json_array_append_new(
+			    all, json_pack("{s:s, s:s, s:s, s:s}", "namespace", p->ns, "name",
+				     p->name, "served", served_word(served), "why", why.msg));
+	}
+	return all;
 }
 
 json_t *pages_pods(const struct pages_of *of)

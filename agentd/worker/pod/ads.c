@@ -94,6 +94,13 @@ static void measure(void *s, const char *labels)
 	    labels, ads_wasm_count(xds_proxy_wasm(a->proxy)));
 }
 
+static enum served served(void *s, struct err *why)
+{
+	const struct pod_ads *a = s;
+
+	return a->proxy ? xds_proxy_served(a->proxy, why) : SERVED_UNASKED;
+}
+
 static unsigned count(void *s)
 {
 	const struct pod_ads *a = s;
@@ -107,6 +114,7 @@ const struct pod_service pod_ads_service = {
     .stop = stop,
     .directory = on_directory,
     .token = on_token,
+    .served = served,
     .call = on_call,
     .uses = uses,
     .dump = dump,

@@ -6,6 +6,7 @@
  * expires -> the cache looks again.  Envoy calls for secrets -> the cache hears that it is waited
  * for.
  */
+#include "common/err.h"
 #include "common/mem.h"
 #include "file.h"
 #include "identity.h"
@@ -17,6 +18,7 @@
 #include "worker/base/metrics.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/crypto/roots.h"
+#include "worker/istiod/istiod.h"
 #include "worker/pods/pod.h"
 #include <string.h>
 
@@ -24,6 +26,8 @@ struct pod_cert {
 	struct pod_context *context;
 	struct cert_sub *subscription;
 	struct cert *cert;
+	bool may_use;         /* it, as the cache said last */
+	struct err why_not;   /* why there is none, or no newer one; code 0: nothing is wrong */
 	char *anchors;        /* of PCDS; NULL: not told yet */
 	char *bundle;         /* the certificate's roots and these; NULL: just those */
 	struct pod_file file; /* of what the pod trusts */
@@ -116,6 +120,10 @@ static void on_cert(void *ctx, struct cert *c, const char *why_not)
 	struct pod_cert *s = ctx;
 	struct pod *p = s->context->pod;
 
+	s->may_use = c != NULL;
+	s->why_not = (struct err){0};
+	if (*why_not)
+		err_set(&s->why_not, ERR_UNAVAILABLE, "%s", why_not);
 	if (c && c != s->cert)
 		set_trust(s, c);
 	pod_tell_certificate(s->context, c, why_not);
@@ -176,6 +184,32 @@ static enum pod_progress progress(void *ctx, const struct err **why)
 	return p == POD_FINE || p == POD_BEGINS ? POD_FINE : POD_DEGRADED;
 }
 
+static const char *no_certificate(const struct pod_cert *s)
+{
+	const struct istiod *istiod = s->context->plane->istiod;
+
+	if (s->why_not.code)
+		return s->why_not.msg;
+	if (!s->subscription)
+		return "nothing to show istiod was read yet";
+	return *istiod_why_not(istiod) ? istiod_why_not(istiod) : "istiod has not answered yet";
+}
+
+static enum served served(void *ctx, struct err *why)
+{
+	const struct pod_cert *s = ctx;
+	const int64_t now_s = loop_now_ms(s->context->shared->loop) / 1000;
+
+	if (!s->may_use || s->cert->leaf.not_after <= now_s) {
+		err_set(why, ERR_UNAVAILABLE, "no certificate: %s", no_certificate(s));
+		return SERVED_NO;
+	}
+	if (!s->why_not.code)
+		return SERVED_YES;
+	err_set(why, ERR_UNAVAILABLE, "its certificate is not renewed: %s", s->why_not.msg);
+	return SERVED_HELD;
+}
+
 static int start(void *ctx, struct err *e)
 {
 	struct pod_cert *s = ctx;
@@ -218,6 +252,7 @@ const struct pod_service pod_cert_service = {
     .start = start,
     .stop = stop,
     .progress = progress,
+    .served = served,
     .lost = on_lost,
     .directory = on_directory,
     .token = on_token,

@@ -185,6 +185,45 @@ void pod_tell_progress(struct pod_context *c)
 		pod_set_ready(c->pod, first[POD_HELD]);
 }
 
+/* --- is it served? --- */
+
+static enum served served_of(const struct pod_services *s, size_t row, struct err *why)
+{
+	return s->rows[row]->served ? s->rows[row]->served(s->of[row], why) : SERVED_YES;
+}
+
+enum served pod_services_served(const struct pod *p, struct err *why)
+{
+	const struct pod_services *s = p->services;
+	enum served worst = SERVED_YES;
+	struct err its = {0};
+
+	if (!s) {
+		*why = p->state;
+		return SERVED_NO;
+	}
+	for (size_t row = 0; row < s->started; row++) {
+		const enum served one = served_of(s, row, &its);
+
+		if (one <= worst)
+			continue;
+		worst = one;
+		*why = its;
+	}
+	return worst;
+}
+
+/* Of this row, which keeps the pod from being served in full. */
+static bool has_problem(const struct pod_services *s, size_t row, struct err *why)
+{
+	const struct err *kept;
+
+	if (progress_of(s, row, &kept) < POD_DEGRADED)
+		return served_of(s, row, why) >= SERVED_HELD;
+	*why = *kept;
+	return true;
+}
+
 /* --- questions --- */
 
 bool pod_ask_call(struct pod_context *c, struct rpc_stream *st, const char *method)
@@ -205,11 +244,11 @@ void pod_ask_uses(struct pod_context *c, int64_t in_use[LIMIT_END])
 static json_t *dump_problems(const struct pod_services *s)
 {
 	json_t *all = json_object();
-	const struct err *why;
+	struct err why;
 
 	for (size_t row = 0; row < s->started; row++)
-		if (progress_of(s, row, &why) >= POD_DEGRADED)
-			json_object_set_new(all, s->rows[row]->name, json_string(why->msg));
+		if (has_problem(s, row, &why))
+			json_object_set_new(all, s->rows[row]->name, json_string(why.msg));
 	return all;
 }
 
@@ -232,8 +271,8 @@ static void measure_problem(struct pod_services *s, size_t row, const char *labe
 {
 	struct metric *m = metric_gauge("agentd_pod_problem",
 	    "1: the service of agentd keeps the pod from being served in full.");
-	const struct err *why;
-	bool has = progress_of(s, row, &why) >= POD_DEGRADED;
+	struct err why;
+	bool has = has_problem(s, row, &why);
 	auto_free char *text = NULL;
 
 	if (!has && !(s->measured & 1U << row))

@@ -18,20 +18,15 @@
  */
 #pragma once
 #include "shared.h"
+#include "worker/pods/served.h"
 #include <jansson.h>
 #include <stddef.h>
 
 struct cert;
 struct err;
 struct pod;
-struct pod_identity;
-struct pod_redirect;
-struct pod_server;
 struct pod_services;
-struct pod_token;
-struct redirect_plan;
 struct rpc_stream;
-struct xds_proxy;
 
 /* How far a service is with what the pod needs to start, the gravest last. */
 enum pod_progress {
@@ -81,6 +76,7 @@ struct pod_service {
 
 	/* Questions.  `why` with DEGRADED and HELD only; it is the service's. */
 	enum pod_progress (*progress)(void *s, const struct err **why);
+	enum served (*served)(void *s, struct err *why); /* what it gives now (pods/served.h) */
 	/* The first row that takes a call (rpc_accept()) has it. */
 	bool (*call)(void *s, struct rpc_stream *st, const char *method);
 	void (*uses)(void *s, int64_t in_use[LIMIT_END]);   /* sets what it knows */
@@ -114,6 +110,8 @@ void pod_services_token_changed(struct pod_services *s); /* the source's */
 void pod_services_trust_changed(struct pod_services *s); /* a revocation list */
 
 /* For pages and metrics. */
+/* What it gets now, whether or not it has services: the gravest of all rows, and its reason. */
+enum served pod_services_served(const struct pod *p, struct err *why);
 void pod_services_dump(struct pod_services *s, json_t *o);
 void pod_services_show(struct pod_services *s, const char *page, json_t *o, const char *name);
 void pod_services_measure(struct pod_services *s, const char *labels);

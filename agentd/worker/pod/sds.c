@@ -60,6 +60,13 @@ static void show(void *ctx, json_t *o, const char *name)
 		json_object_set_new(o, "sds", sds_server_dump(s->server));
 }
 
+static enum served served(void *ctx, struct err *why)
+{
+	const struct pod_sds *s = ctx;
+
+	return s->server ? sds_server_served(s->server, why) : SERVED_YES;
+}
+
 static unsigned count(void *ctx)
 {
 	const struct pod_sds *s = ctx;
@@ -74,6 +81,7 @@ const struct pod_service pod_sds_service = {
     .directory = on_directory,
     .trust = on_trust,
     .certificate = on_certificate,
+    .served = served,
     .call = on_call,
     .page = "xds",
     .show = show,

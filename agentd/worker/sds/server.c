@@ -34,7 +34,7 @@
 
 LOG_SCOPE("sds");
 
-enum { NAMES_MAX = 64, VERBS_MAX = 3 * NAMES_MAX, NONCE_SIZE = 24 };
+enum { NAMES_MAX = 64, VERBS_MAX = 3 * NAMES_MAX, NONCE_SIZE = 24, UNANSWERED_MS = 60 * 1000 };
 
 #define SERVICE "/envoy.service.secret.v3.SecretDiscoveryService/"
 
@@ -66,6 +66,8 @@ struct sds_stream {
 	bool greeted;           /* the first request, with the node, was there */
 	unsigned serial;        /* among the server's streams */
 	unsigned sent, settled; /* responses; the last one that was ACKed or NACKed, from 1 */
+	int64_t sent_ms;        /* uptime: of the last one */
+	bool refused;           /* the last settled one was NACKed */
 	struct sds_stream *prev, *next;
 };
 
@@ -78,7 +80,6 @@ struct sds_server {
 	struct sds_stream *streams;
 	unsigned opened;
 	uint64_t pushes, acks, nacks;
-	bool refused; /* Envoy's last word was a NACK */
 	char last_nack[DISCOVERY_WHY_SIZE], last_refusal[ERR_MSG_SIZE];
 	struct log_budget log;
 };
@@ -100,6 +101,7 @@ static void send_answer(struct sds_stream *st, const struct sds_item *items, siz
 	struct sds_packed packed;
 
 	server->pushes++;
+	st->sent_ms = loop_uptime_ms(server->loop);
 	snprintf(nonce, sizeof(nonce), "%u.%u", st->serial, ++st->sent);
 	packed = sds_pack(&response, &server->material);
 	rpc_send(st->call, packed.bytes, packed.len);
@@ -216,7 +218,7 @@ static void settle(struct sds_stream *st, unsigned response, const struct discov
 		return;                             /* a nonce comes again when the names change */
 	server->acks += response - st->settled - 1; /* Envoy may answer the last one only */
 	st->settled = response;
-	server->refused = q->nack;
+	st->refused = q->nack;
 	if (!q->nack) {
 		server->acks++;
 		return;
@@ -424,6 +426,39 @@ static json_t *dump_names(const struct sds_stream *st)
 	return names;
 }
 
+/* Each secret has a stream of its own: an ACK of one does not make up for a NACK of another. */
+static const struct sds_stream *first_refused(const struct sds_server *s)
+{
+	const struct sds_stream *st;
+
+	DL_FOREACH (s->streams, st)
+		if (st->refused)
+			return st;
+	return NULL;
+}
+
+enum served sds_server_served(const struct sds_server *s, struct err *why)
+{
+	const struct sds_stream *st;
+
+	if (first_refused(s)) {
+		err_set(
+		    why, ERR_INVALID, "its Envoy refused the last secrets: agentctl xds shows why");
+		return SERVED_NO;
+	}
+	DL_FOREACH (s->streams, st) {
+		const int64_t ms = loop_uptime_ms(s->loop) - st->sent_ms;
+
+		if (st->settled == st->sent || ms < UNANSWERED_MS)
+			continue;
+		err_set(why, ERR_UNAVAILABLE,
+		    "its Envoy has not answered the last secrets for %lld s",
+		    (long long)(ms / 1000));
+		return SERVED_NO;
+	}
+	return SERVED_YES;
+}
+
 unsigned sds_server_streams(const struct sds_server *s)
 {
 	struct sds_stream *st;
@@ -443,6 +478,6 @@ json_t *sds_server_dump(const struct sds_server *s)
 		    json_pack("{s:s, s:o}", "method", st->method->name, "names", dump_names(st)));
 	return json_pack("{s:o, s:I, s:I, s:I, s:b, s:s, s:s, s:s}", "streams", streams, "pushes",
 	    (json_int_t)s->pushes, "acks", (json_int_t)s->acks, "nacks", (json_int_t)s->nacks,
-	    "refused", s->refused, "last_nack", s->last_nack, "last_refusal", s->last_refusal,
-	    "why_not", s->why_not ? s->why_not : "");
+	    "refused", first_refused(s) != NULL, "last_nack", s->last_nack, "last_refusal",
+	    s->last_refusal, "why_not", s->why_not ? s->why_not : "");
 }

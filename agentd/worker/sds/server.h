@@ -8,10 +8,12 @@
  * merged into one.  Limits: 64 names per stream, 4,096 bytes a name.
  */
 #pragma once
+#include "worker/pods/served.h"
 #include <jansson.h>
 #include <stdbool.h>
 
 struct cert;
+struct err;
 struct loop;
 struct rpc_stream;
 struct sds_server;
@@ -26,6 +28,8 @@ void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_n
 void sds_server_set_trust(struct sds_server *s, const char *roots, const char *crl);
 /* Takes the stream if the method is one of ours. */
 bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char *method);
+/* NO if Envoy refused the last secrets of a stream, or has not answered them for a minute. */
+enum served sds_server_served(const struct sds_server *s, struct err *why);
 unsigned sds_server_streams(const struct sds_server *s);
 /* streams[{method, names[{name, version}]}], pushes, acks, nacks, refused, last_nack, last_refusal,
  * why_not

@@ -13,18 +13,24 @@
 
 #define READY                                                                                      \
 	"{\"uid\":\"u-1\",\"namespace\":\"demo\",\"name\":\"web-0\",\"service_account\":\"web\","  \
-	"\"ready\":true,\"why_not\":\"\",\"token\":{\"valid\":true},\"sockets\":{\"attested\":"    \
+	"\"ready\":true,\"why_not\":\"\",\"served\":\"yes\",\"token\":{\"valid\":true},"           \
+	"\"sockets\":{\"attested\":"                                                               \
 	"{\"cgroup_ids\":[\"7\"],\"unproven\":\"\"}}}"
 #define STARTING                                                                                   \
 	"{\"uid\":\"u-2\",\"namespace\":\"demo\",\"name\":\"db-0\",\"service_account\":\"db\","    \
-	"\"ready\":false,\"why_not\":\"\"}"
+	"\"ready\":false,\"why_not\":\"\",\"served\":\"unasked\"}"
 #define REFUSED                                                                                    \
 	"{\"uid\":\"u-3\",\"namespace\":\"prod\",\"name\":\"web-0\",\"service_account\":\"web\","  \
-	"\"ready\":false,\"why_not\":\"bad key\",\"token\":{\"why_not\":\"no token\"}}"
+	"\"ready\":false,\"why_not\":\"bad key\",\"served\":\"no\",\"why_unserved\":\"bad key\","  \
+	"\"token\":{\"why_not\":\"no token\"}}"
 #define NO_TOKEN                                                                                   \
 	"{\"uid\":\"u-4\",\"namespace\":\"demo\",\"name\":\"app\",\"service_account\":\"app\","    \
 	"\"ready\":true,\"why_not\":\"\",\"token\":{\"valid\":false,\"why_not\":\"expired\"},"     \
 	"\"sockets\":{\"attested\":{\"cgroup_ids\":[\"7\"],\"unproven\":\"no cgroup\"}}}"
+#define HELD                                                                                       \
+	"{\"uid\":\"u-5\",\"namespace\":\"demo\",\"name\":\"db-1\",\"service_account\":\"db\","    \
+	"\"ready\":true,\"why_not\":\"\",\"served\":\"held\",\"why_unserved\":\"no room\","        \
+	"\"token\":{\"valid\":true}}"
 #define PODS(list) "{\"pods\":[" list "],\"refused_manifests\":[]}"
 
 static void all_pods_are_a_table(void **state)
@@ -32,19 +38,23 @@ static void all_pods_are_a_table(void **state)
 	const struct printed *p;
 
 	(void)state;
-	canned_answer(PODS(READY "," STARTING "," REFUSED "," NO_TOKEN), 0);
+	canned_answer(PODS(READY "," STARTING "," REFUSED "," NO_TOKEN "," HELD), 0);
 	p = run_command(&ctl_pods, NULL, false);
 	assert_string_equal(canned_request(), "GET /pods");
 	assert_int_equal(p->status, CTL_PROBLEM);
 	assert_string_equal(
-	    line(p, 0), "POD         SERVICE ACCOUNT  READY  PROVEN  KEYS  UID  PROBLEM");
-	assert_string_equal(line(p, 1), "demo/web-0  web              yes    yes     -     u-1  ");
-	assert_string_equal(line(p, 2), "demo/db-0   db               no     -       -     u-2  ");
+	    line(p, 0), "POD         SERVICE ACCOUNT  READY  SERVED  PROVEN  KEYS  UID  PROBLEM");
 	assert_string_equal(
-	    line(p, 3), "prod/web-0  web              no     -       -     u-3  bad key");
+	    line(p, 1), "demo/web-0  web              yes    yes     yes     -     u-1  ");
 	assert_string_equal(
-	    line(p, 4), "demo/app    app              yes    no      -     u-4  expired");
-	assert_string_equal(line(p, 5), "");
+	    line(p, 2), "demo/db-0   db               no     -       -       -     u-2  ");
+	assert_string_equal(
+	    line(p, 3), "prod/web-0  web              no     no      -       -     u-3  bad key");
+	assert_string_equal(
+	    line(p, 4), "demo/app    app              yes    -       no      -     u-4  expired");
+	assert_string_equal(
+	    line(p, 5), "demo/db-1   db               yes    held    -       -     u-5  no room");
+	assert_string_equal(line(p, 6), "");
 }
 
 static int status_of(const char *json, const char *name)
@@ -65,6 +75,7 @@ static void the_exit_status_says_whether_all_is_well(void **state)
 	assert_int_equal(status_of(PODS(READY), NULL), CTL_OK);
 	assert_int_equal(status_of(PODS(READY "," STARTING), NULL), CTL_PROBLEM);
 	assert_int_equal(status_of(PODS(NO_TOKEN), NULL), CTL_PROBLEM);
+	assert_int_equal(status_of(PODS(HELD), NULL), CTL_PROBLEM);
 	assert_int_equal(status_of("{\"pods\":[]}", NULL), CTL_OK);
 	assert_int_equal(status_of("{}", NULL), CTL_PROBLEM);
 }
@@ -110,8 +121,9 @@ static void pods_of_one_name_are_all_shown(void **state)
 	(void)state;
 	canned_answer(PODS(READY "," STARTING "," REFUSED), 0);
 	p = run_command(&ctl_pods, "web-0", false);
-	assert_string_equal(line(p, 0), "demo/web-0  ready");
-	assert_non_null(strstr(p->out, "\n\nprod/web-0  NOT ready\n  problem        bad key\n"));
+	assert_string_equal(line(p, 0), "demo/web-0  ready, served");
+	assert_non_null(
+	    strstr(p->out, "\n\nprod/web-0  NOT ready, NOT served\n  problem        bad key\n"));
 	assert_null(strstr(p->out, "u-2"));
 	assert_int_equal(p->status, CTL_PROBLEM); /* of the second one */
 

@@ -17,6 +17,9 @@
 	"]" CAGE "}"
 #define SILENT "the broker has not answered for 7 s"
 #define UNKNOWN "{\"registered\":false,\"why_not\":\"it has not registered\"}"
+#define UNSERVED(name, served)                                                                     \
+	"{\"namespace\":\"demo\",\"name\":\"" name "\",\"served\":\"" served                       \
+	"\",\"why\":\"istiod: UNKNOWN: no\"}"
 #define PLANE(why)                                                                                 \
 	"{\"name\":\"main\",\"address\":\"istiod:15012\",\"connections\":[{\"state\":\"READY\"},"  \
 	"{\"state\":\"IDLE\"}],\"why_not\":\"" why "\"}"
@@ -50,6 +53,13 @@ static void every_problem_is_told(void **state)
 		"broker         silent\n  problem: " SILENT "\n"},
 	    {"{\"pods\":0,\"pods_ready\":0,\"problems\":[\"nobody reads the log\"]" CAGE "}",
 		"  problem: nobody reads the log\n"},
+	    {"{\"pods\":3,\"pods_ready\":3,\"unserved\":[" UNSERVED("web", "no") "," UNSERVED(
+		 "db", "held") "]" CAGE "}",
+		"pods           3, 3 ready, 2 not served\n"
+		"  problem: demo/web is not served: istiod: UNKNOWN: no\n"
+		"  problem: demo/db is held: istiod: UNKNOWN: no\n"},
+	    {"{\"pods\":9,\"pods_ready\":9,\"unserved\":[1,2,3,4,5,6,7]" CAGE "}",
+		"  problem: 2 more; agentctl pods shows why\n"},
 	    {STATUS("2", PLANE("no root"), ""), "  problem: no root\n"},
 	    {STATUS("2", PLANE("no root") "," PLANE(""), ""), "  problem: no root\n"},
 	    {STATUS("2", "", "{\"file\":\"a.yaml\",\"why\":\"line 1\"}"),

@@ -714,6 +714,118 @@ static void messages_are_counted(void **state)
 	assert_metric("istio_agent_xds_proxy_requests{" POD "} 2\n");
 }
 
+static void is_served(const struct world *w, enum served expected, const char *why)
+{
+	struct err e = {0};
+
+	assert_string_equal(served_word(xds_proxy_served(w->xds, &e)), served_word(expected));
+	assert_string_equal(e.msg, why);
+}
+
+/* Before, during and after: nothing of it is kept. */
+static void what_istiod_refuses_is_not_served(void **state)
+{
+	static const struct {
+		int code;
+		enum served served;
+	} cases[] = {
+	    {RPC_INVALID_ARGUMENT, SERVED_NO},
+	    {RPC_PERMISSION_DENIED, SERVED_NO},
+	    {RPC_UNAUTHENTICATED, SERVED_NO},
+	    {RPC_UNKNOWN, SERVED_NO},
+	    {RPC_INTERNAL, SERVED_NO},
+	    {RPC_RESOURCE_EXHAUSTED, SERVED_HELD}, /* Envoy sees nothing of it */
+	    {RPC_UNAVAILABLE, SERVED_HELD},
+	};
+	struct world *w = *state;
+
+	is_served(w, SERVED_UNASKED, "");
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+		const char *code = rpc_status_name(cases[i].code);
+		auto_free char *why = mem_printf("istiod: %s: no", code);
+		auto_free char *again = mem_printf("istiod has not answered yet; before: %s", why);
+		auto_free char *counted =
+		    mem_printf("agentd_xds_refused_streams_total{code=\"%s\"} 1\n", code);
+
+		SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+		is_served(w, SERVED_UNASKED, ""); /* it has only just begun */
+		fake_rpc_end(up, cases[i].code, "no");
+		settle(w);
+		assert_metric(counted);
+		is_served(w, cases[i].served, why);
+		if (fake_rpc_ended(down))
+			down = call(w, SOTW_METHOD);
+		fake_loop_advance(w->loop, 40000);
+		is_served(w, cases[i].served, again);
+		SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);
+		answer(w, last_up(w), TYPE_CLUSTER, "n", "r");
+		is_served(w, SERVED_YES, "");
+		fake_rpc_end(down, RPC_CANCELLED, "");
+		settle(w);
+	}
+}
+
+/* An Envoy comes again within 30 s; one that does not has ended. */
+static void an_envoy_that_has_gone_asks_for_nothing(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up;
+
+	connect_envoy(w, SOTW_METHOD, &up);
+	fake_rpc_end(up, RPC_PERMISSION_DENIED, "no");
+	fake_loop_advance(w->loop, 59000);
+	is_served(w, SERVED_NO, "istiod: PERMISSION_DENIED: no");
+	fake_loop_advance(w->loop, 1000);
+	is_served(w, SERVED_UNASKED, "");
+}
+
+static void an_istiod_that_says_nothing_is_told(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up;
+
+	connect_envoy(w, SOTW_METHOD, &up);
+	fake_loop_advance(w->loop, 9000);
+	is_served(w, SERVED_UNASKED, "");
+	fake_loop_advance(w->loop, 1000);
+	is_served(w, SERVED_HELD, "istiod has not answered yet");
+}
+
+/* By the type alone: its text may quote a secret. */
+static void what_envoy_refuses_or_leaves_is_not_served(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+
+	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_LISTENER);
+	answer(w, up, TYPE_LISTENER, "n1", "r");
+	fake_loop_advance(w->loop, 59000);
+	is_served(w, SERVED_YES, "");
+	fake_loop_advance(w->loop, 1000);
+	is_served(w, SERVED_NO, "its Envoy has not answered the last push of Listener for 60 s");
+	SOTW(w, down, .type = TYPE_LISTENER, .nonce = "n1", .nack = "bad: password");
+	is_served(
+	    w, SERVED_NO, "its Envoy refused the last push of Listener: agentctl xds shows why");
+	answer(w, up, TYPE_LISTENER, "n2", "r");
+	is_served(w, SERVED_YES, "");
+	SOTW(w, down, .type = TYPE_LISTENER, .version = "v", .nonce = "n2", .nack = "bad");
+	fake_rpc_end(down, RPC_CANCELLED, "");
+	connect_envoy(w, SOTW_METHOD, &up);
+	answer(w, up, TYPE_CLUSTER, "n3", "r");
+	is_served(w, SERVED_YES, ""); /* what another Envoy refused is over */
+}
+
+static void without_a_token_nothing_is_served(void **state)
+{
+	struct world *w = *state;
+
+	w->token_why = "token: expired";
+	call(w, SOTW_METHOD);
+	is_served(w, SERVED_NO, "token: expired");
+	assert_metric("agentd_xds_refused_streams_total{code=\"not_sent\"} 1\n");
+}
+
 /* The rule itself: hold_test.c. */
 static void a_push_that_takes_all_away_waits(void **state)
 {
@@ -727,6 +839,9 @@ static void a_push_that_takes_all_away_waits(void **state)
 	    "\"istiod's first answer removes all clusters: held back, Envoy keeps them for a while "
 	    "(hold_empty_push_s)\"");
 	assert_metric("agentd_xds_empty_pushes_held_total{" POD "} 1\n");
+	is_served(w, SERVED_HELD,
+	    "istiod's first answer removes all clusters: held back, Envoy keeps them for a while "
+	    "(hold_empty_push_s)");
 	answer(w, up, TYPE_LISTENER, "n2", "r"); /* others pass */
 	assert_int_equal(fake_rpc_sent(down), 1);
 	fake_loop_advance(w->loop, 30000);
@@ -799,6 +914,11 @@ int main(void)
 	    TEST(envoys_end_cancels_the_upstream),
 	    TEST(ends_are_counted_by_kind),
 	    TEST(messages_are_counted),
+	    TEST(what_istiod_refuses_is_not_served),
+	    TEST(an_envoy_that_has_gone_asks_for_nothing),
+	    TEST(an_istiod_that_says_nothing_is_told),
+	    TEST(what_envoy_refuses_or_leaves_is_not_served),
+	    TEST(without_a_token_nothing_is_served),
 	    TEST(a_push_that_takes_all_away_waits),
 	    TEST(a_delta_stream_whose_removal_was_held_begins_anew),
 	    TEST(two_pods_never_mix),

@@ -90,6 +90,8 @@ void node_free(struct node **n)
 
 /* --- the table --- */
 
+static enum served is_served;
+
 static void dump(void *s, json_t *o)
 {
 	(void)s;
@@ -114,8 +116,18 @@ static unsigned count(void *s)
 	return 3;
 }
 
+static enum served served(void *s, struct err *why)
+{
+	(void)s;
+	if (is_served == SERVED_YES)
+		return SERVED_YES;
+	err_set(why, ERR_UNAVAILABLE, "istiod: no");
+	return is_served;
+}
+
 static const struct pod_service dumped = {.name = "dumped",
     .size = sizeof(struct pod_context *),
+    .served = served,
     .dump = dump,
     .measure = measure,
     .gauge = "sum",
@@ -202,15 +214,33 @@ static void a_page_has_what_its_services_show(void **state)
 static void pods_have_what_their_services_dump(void **state)
 {
 	(void)state;
-	is(pages_pods(&of), "{\"pods\":["
-			    "{\"name\":\"a\",\"namespace\":\"demo\",\"problems\":{},\"ready\":"
-			    "false,\"service\":\"dumped\","
-			    "\"service_account\":\"web\",\"source\":\"test\",\"uid\":\"" UID_A "\","
-			    "\"volume\":\"mounted\",\"why_not\":\"starting\"},"
-			    "{\"name\":\"b\",\"namespace\":\"demo\",\"ready\":false,"
-			    "\"service_account\":\"web\",\"source\":\"test\",\"uid\":\"" UID_B "\","
-			    "\"why_not\":\"refused\"}],"
-			    "\"refused_manifests\":[],\"waiting_volumes\":[]}");
+	is(pages_pods(&of),
+	    "{\"pods\":["
+	    "{\"name\":\"a\",\"namespace\":\"demo\",\"problems\":{},\"ready\":"
+	    "false,\"served\":\"yes\",\"service\":\"dumped\","
+	    "\"service_account\":\"web\",\"source\":\"test\",\"uid\":\"" UID_A "\","
+	    "\"volume\":\"mounted\",\"why_not\":\"starting\",\"why_unserved\":\"\"},"
+	    "{\"name\":\"b\",\"namespace\":\"demo\",\"ready\":false,"
+	    "\"served\":\"no\",\"service_account\":\"web\",\"source\":\"test\","
+	    "\"uid\":\"" UID_B "\",\"why_not\":\"refused\",\"why_unserved\":\"refused\"}],"
+	    "\"refused_manifests\":[],\"waiting_volumes\":[]}");
+}
+
+/* Before, during and after; a pod that was refused at its start has no services that could say it.
+ */
+static void who_is_not_served_is_named(void **state)
+{
+#define REFUSED_AT_START                                                                           \
+	"{\"name\":\"b\",\"namespace\":\"demo\",\"served\":\"no\",\"why\":\"refused\"}]"
+	(void)state;
+	is(pages_unserved(&of), "[" REFUSED_AT_START);
+	is_served = SERVED_UNASKED;
+	is(pages_unserved(&of), "[" REFUSED_AT_START);
+	is_served = SERVED_HELD;
+	is(pages_unserved(&of), "[{\"name\":\"a\",\"namespace\":\"demo\",\"served\":\"held\","
+				"\"why\":\"istiod: no\"}," REFUSED_AT_START);
+	is_served = SERVED_YES;
+	is(pages_unserved(&of), "[" REFUSED_AT_START);
 }
 
 static void metrics_have_each_pods_own_and_sums(void **state)
@@ -220,6 +250,16 @@ static void metrics_have_each_pods_own_and_sums(void **state)
 	shared.rpc = rpc_new(shared.loop);
 	refused_one->services = pod_services_start(&shared, pod_rows, refused_one, NULL, NULL);
 	pages_measure(&of);
+	assert_metric("\nagentd_pods_unserved{served=\"held\"} 0\n");
+	assert_metric("\nagentd_pods_unserved{served=\"no\"} 0\n");
+	is_served = SERVED_HELD;
+	pages_measure(&of);
+	assert_metric("\nagentd_pods_unserved{served=\"held\"} 2\n");
+	is_served = SERVED_NO;
+	pages_measure(&of);
+	is_served = SERVED_YES;
+	assert_metric("\nagentd_pods_unserved{served=\"held\"} 0\n");
+	assert_metric("\nagentd_pods_unserved{served=\"no\"} 2\n");
 	assert_metric("\nagentd_pods{state=\"ready\"} 0\n");
 	assert_metric("\nagentd_pods{state=\"not_ready\"} 2\n");
 	assert_metric("\nown{pod=\"a\",namespace=\"demo\"} 5\n");
@@ -237,6 +277,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_page_has_what_its_services_show),
 	    TEST(pods_have_what_their_services_dump),
+	    TEST(who_is_not_served_is_named),
 	    TEST(metrics_have_each_pods_own_and_sums),
 	};
 

@@ -2,6 +2,7 @@
  *
  * LINK: tests/unit/worker/pod/row_rig.c tests/unit/worker/metrics_rig.c
  */
+#include "common/err.h"
 #include "row_rig.h"
 #include "tests/unit/worker/metrics_rig.h"
 #include "worker/ads/wasm.h"
@@ -92,6 +93,13 @@ unsigned xds_proxy_refused(const struct xds_proxy *x)
 	return 2;
 }
 
+enum served xds_proxy_served(const struct xds_proxy *x, struct err *why)
+{
+	assert_ptr_equal(x, proxy);
+	err_set(why, ERR_DENIED, "refused");
+	return SERVED_NO;
+}
+
 json_t *xds_proxy_dump(const struct xds_proxy *x)
 {
 	assert_ptr_equal(x, proxy);
@@ -138,6 +146,7 @@ static int teardown(void **state)
 static void nothing_before_the_directory(void **state)
 {
 	int64_t in_use[LIMIT_END] = {[LIMIT_QUEUED] = -1};
+	struct err why;
 	json_t *o = row_show(row, s, NULL);
 
 	(void)state;
@@ -147,6 +156,7 @@ static void nothing_before_the_directory(void **state)
 	assert_int_equal(world.tokens, 0);
 	assert_int_equal(in_use[LIMIT_QUEUED], -1);
 	assert_int_equal(row->count(s), 0);
+	assert_int_equal(row->served(s, &why), SERVED_UNASKED);
 	assert_int_equal(json_object_size(o), 0);
 	json_decref(o);
 }
@@ -193,10 +203,13 @@ static void remote_modules_are_named(void **state)
 static void asked_and_looked_at(void **state)
 {
 	int64_t in_use[LIMIT_END] = {0};
+	struct err why;
 	json_t *o;
 
 	(void)state;
 	row->directory(s);
+	assert_int_equal(row->served(s, &why), SERVED_NO);
+	assert_string_equal(why.msg, "refused");
 	assert_true(row->call(s, NULL, "ours"));
 	assert_false(row->call(s, NULL, "another"));
 	row->uses(s, in_use);

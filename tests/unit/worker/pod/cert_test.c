@@ -12,6 +12,7 @@
 #include "worker/ads/xds_proxy.h"
 #include "worker/base/metrics.h"
 #include "worker/certs/cert_cache.h"
+#include "worker/istiod/istiod.h"
 #include "worker/pod/identity.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
@@ -33,6 +34,7 @@ static struct {
 	void *anchors_ctx;
 	const char *anchors_now; /* NULL: the response is not usable */
 	int certified;
+	const char *away; /* NULL: istiod is there */
 } world;
 static struct node_settings settings;
 
@@ -53,6 +55,12 @@ void pod_tell_certificate(struct pod_context *c, struct cert *cert, const char *
 {
 	(void)c;
 	say(cert ? "certificate, " : why_not);
+}
+
+const char *istiod_why_not(const struct istiod *i)
+{
+	(void)i;
+	return world.away ? world.away : "";
 }
 
 void pod_tell_progress(struct pod_context *c)
@@ -292,6 +300,42 @@ static void trust_is_written_and_told_before_the_certificate(void **state)
 	said("why not");
 }
 
+static void is_served(enum served expected, const char *why)
+{
+	struct err e = {0};
+
+	assert_int_equal(row->served(s, &e), expected);
+	assert_string_equal(e.msg, why);
+}
+
+/* The certificate ends by the clock, whether or not somebody said so. */
+static void a_pod_is_served_while_its_certificate_is_valid(void **state)
+{
+	struct cert *c = make_cert("one\n");
+
+	(void)state;
+	c->leaf.not_after = loop_now_ms(shared.loop) / 1000 + 60;
+	is_served(SERVED_NO, "no certificate: nothing to show istiod was read yet");
+	row->token(s, false);
+	is_served(SERVED_NO, "no certificate: istiod has not answered yet");
+	world.away = "cannot connect";
+	is_served(SERVED_NO, "no certificate: cannot connect");
+	world.by.changed(world.by.ctx, NULL, "istiod: PERMISSION_DENIED: no");
+	is_served(SERVED_NO, "no certificate: istiod: PERMISSION_DENIED: no");
+	world.by.changed(world.by.ctx, c, "");
+	is_served(SERVED_YES, "");
+	world.by.changed(world.by.ctx, c, "istiod: UNKNOWN: no");
+	is_served(SERVED_HELD, "its certificate is not renewed: istiod: UNKNOWN: no");
+	world.by.changed(world.by.ctx, NULL, "token: expired");
+	is_served(SERVED_NO, "no certificate: token: expired");
+	world.by.changed(world.by.ctx, c, "");
+	fake_loop_advance(shared.loop, 59000);
+	is_served(SERVED_YES, "");
+	fake_loop_wall_step(shared.loop, 1000);
+	is_served(SERVED_NO, "no certificate: cannot connect");
+	cert_unref(&c);
+}
+
 /* No certificate of it; in the order of their text. */
 static void anchors_join_the_roots(void **state)
 {
@@ -360,6 +404,7 @@ int main(void)
 	    TEST(a_pod_may_have_its_own),
 	    TEST(what_it_shows_istiod_is_its_own),
 	    TEST(trust_is_written_and_told_before_the_certificate),
+	    TEST(a_pod_is_served_while_its_certificate_is_valid),
 	    TEST(anchors_join_the_roots),
 	    TEST(without_pcds_nobody_subscribes),
 	    TEST(a_root_that_is_not_written_is_a_problem),

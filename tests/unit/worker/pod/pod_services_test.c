@@ -30,6 +30,7 @@ static struct {
 	struct err state;              /* what the pod was told */
 	char told[64];                 /* "ready, held, degraded, " */
 	enum pod_progress progress[2]; /* of the first row, of the third */
+	enum served served[2];
 } world;
 
 /* --- in place of the neighbours --- */
@@ -131,6 +132,16 @@ static enum pod_progress progress(void *s, const struct err **why)
 	return p;
 }
 
+static enum served served(void *s, struct err *why)
+{
+	const struct its *its = s;
+	const enum served is = world.served[!!strcmp(its->name, "first")];
+
+	if (is >= SERVED_HELD)
+		err_set(why, ERR_UNAVAILABLE, "%s gives nothing", its->name);
+	return is;
+}
+
 static void netns(void *s, bool known)
 {
 	note(((struct its *)s)->name, known ? "netns" : "no netns");
@@ -209,6 +220,7 @@ static const struct pod_service first = {.name = "first",
     .call = call_first,
     .page = "one",
     .show = show,
+    .served = served,
     .progress = progress};
 /* Says less. */
 static const struct pod_service nothing = {.name = "nothing", .size = sizeof(struct its)};
@@ -224,6 +236,7 @@ static const struct pod_service third = {.name = "third",
     OFTEN,
     .call = call,
     .uses = uses,
+    .served = served,
     .progress = progress,
     .page = "one",
     .show = show,
@@ -379,6 +392,39 @@ static void the_rows_together_say_whether_it_is_ready(void **state)
 	}
 }
 
+/* The gravest word counts, of these the first; what says nothing gives what it should. */
+static void the_rows_together_say_whether_it_is_served(void **state)
+{
+	static const struct {
+		enum served first, third, all;
+		const char *why;
+	} cases[] = {
+	    {SERVED_YES, SERVED_YES, SERVED_YES, ""},
+	    {SERVED_YES, SERVED_UNASKED, SERVED_UNASKED, ""},
+	    {SERVED_UNASKED, SERVED_HELD, SERVED_HELD, "third gives nothing"},
+	    {SERVED_HELD, SERVED_HELD, SERVED_HELD, "first gives nothing"},
+	    {SERVED_HELD, SERVED_NO, SERVED_NO, "third gives nothing"},
+	    {SERVED_NO, SERVED_UNASKED, SERVED_NO, "first gives nothing"},
+	};
+
+	(void)state;
+	pod.services = start();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct err why = {0};
+
+		world.served[0] = cases[i].first;
+		world.served[1] = cases[i].third;
+		assert_int_equal(pod_services_served(&pod, &why), cases[i].all);
+		assert_string_equal(why.msg, cases[i].why);
+	}
+	pod.services = NULL;
+	err_set(&pod.state, ERR_INVALID, "refused");
+	struct err why = {0};
+	assert_int_equal(pod_services_served(&pod, &why), SERVED_NO);
+	assert_string_equal(why.msg, "refused");
+	pod.state = (struct err){0};
+}
+
 static void problems_are_shown_and_measured(void **state)
 {
 	json_t *o = json_object();
@@ -399,6 +445,12 @@ static void problems_are_shown_and_measured(void **state)
 	pod_services_measure(s, "pod=\"a\"");
 	assert_metric("agentd_pod_problem{pod=\"a\",service=\"first\"} 0");
 	assert_metric("agentd_pod_problem{pod=\"a\",service=\"third\"} 1");
+	world.served[0] = SERVED_HELD;
+	pod_services_measure(s, "pod=\"a\"");
+	assert_metric("agentd_pod_problem{pod=\"a\",service=\"first\"} 1");
+	world.served[0] = SERVED_UNASKED;
+	pod_services_measure(s, "pod=\"a\"");
+	assert_metric("agentd_pod_problem{pod=\"a\",service=\"first\"} 0");
 	assert_false(metrics_say("service=\"second\"")); /* it never had one */
 	metrics_clear();
 }
@@ -436,6 +488,7 @@ int main(void)
 	    TEST(an_event_inside_another_is_heard_at_once),
 	    TEST(the_first_that_takes_a_call_has_it),
 	    TEST(the_rows_together_say_whether_it_is_ready),
+	    TEST(the_rows_together_say_whether_it_is_served),
 	    TEST(problems_are_shown_and_measured),
 	    TEST(looked_at),
 	};

@@ -78,6 +78,13 @@ unsigned sds_server_streams(const struct sds_server *at)
 	return 3;
 }
 
+enum served sds_server_served(const struct sds_server *at, struct err *why)
+{
+	assert_ptr_equal(at, server);
+	(void)why;
+	return SERVED_NO;
+}
+
 json_t *sds_server_dump(const struct sds_server *at)
 {
 	assert_ptr_equal(at, server);
@@ -123,6 +130,7 @@ static void nobody_is_told_before_the_directory(void **state)
 	row->certificate(s, NULL, "why");
 	told("");
 	assert_int_equal(row->count(s), 0);
+	assert_int_equal(row->served(s, NULL), SERVED_YES);
 	o = row_show(row, s, NULL);
 	assert_int_equal(json_object_size(o), 0);
 	json_decref(o);
@@ -156,6 +164,7 @@ static void asked_and_looked_at(void **state)
 	assert_true(row->call(s, NULL, "ours"));
 	assert_false(row->call(s, NULL, "another"));
 	assert_int_equal(row->count(s), 3);
+	assert_int_equal(row->served(s, NULL), SERVED_NO);
 	o = row_show(row, s, NULL);
 	assert_string_equal(json_string_value(json_object_get(o, "sds")), "dumped");
 	json_decref(o);

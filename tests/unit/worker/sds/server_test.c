@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/err.h"
 #include "common/mem.h"
 #include "common/secret.h"
 #include "shown.h"
@@ -335,6 +336,54 @@ static void a_nack_is_kept_and_not_answered(void **state)
 	ASSERT_SOTW(s, 2, " default=CHAIN-s2+KEY-s2");
 	SOTW(w, s, .nonce = nonce, .names = {"default"});
 	assert_count(w, "acks", 1);
+}
+
+static void is_served(const struct world *w, enum served expected, const char *why)
+{
+	struct err e = {0};
+
+	assert_int_equal(sds_server_served(w->sds, &e), expected);
+	assert_string_equal(e.msg, why);
+}
+
+/* Envoy asks for each secret on a stream of its own, and nothing of its words is shown. */
+static void a_nack_of_one_stream_outlives_an_ack_of_another(void **state)
+{
+	static const char refused[] = "its Envoy refused the last secrets: agentctl xds shows why";
+	struct world *w = *state;
+	struct rpc_stream *a = call(w, SERVICE "StreamSecrets"),
+			  *b = call(w, SERVICE "StreamSecrets");
+
+	set_cert(w, "s1", "ROOT");
+	SOTW(w, a, NODE, .names = {"default"});
+	answer(a, 0, DISCOVERY_SOTW);
+	SOTW(w, a, .nonce = nonce, .names = {"default"}, .nack = "bad");
+	is_served(w, SERVED_NO, refused);
+	SOTW(w, b, NODE, .names = {"ROOTCA"});
+	answer(b, 0, DISCOVERY_SOTW);
+	SOTW(w, b, .nonce = nonce, .names = {"ROOTCA"});
+	is_served(w, SERVED_NO, refused);
+	set_cert(w, "s2", "ROOT");
+	answer(a, 1, DISCOVERY_SOTW);
+	SOTW(w, a, .nonce = nonce, .names = {"default"});
+	is_served(w, SERVED_YES, "");
+}
+
+static void secrets_that_are_never_answered(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = call(w, SERVICE "StreamSecrets");
+
+	SOTW(w, s, NODE, .names = {"default"});
+	fake_loop_advance(w->loop, 70000); /* there is none: nothing was sent */
+	set_cert(w, "s1", "ROOT");
+	fake_loop_advance(w->loop, 59000);
+	is_served(w, SERVED_YES, "");
+	fake_loop_advance(w->loop, 1000);
+	is_served(w, SERVED_NO, "its Envoy has not answered the last secrets for 60 s");
+	fake_rpc_end(s, RPC_CANCELLED, "");
+	fake_loop_advance(w->loop, 0);
+	is_served(w, SERVED_YES, "");
 }
 
 static void pushes_merge_while_one_is_under_way(void **state)
@@ -804,6 +853,8 @@ int main(void)
 	    TEST(a_first_request_sent_twice_before_the_certificate_is_answered_once),
 	    TEST(a_renewal_goes_to_the_streams_it_concerns),
 	    TEST(a_nack_is_kept_and_not_answered),
+	    TEST(a_nack_of_one_stream_outlives_an_ack_of_another),
+	    TEST(secrets_that_are_never_answered),
 	    TEST(pushes_merge_while_one_is_under_way),
 	    TEST(a_certificate_that_is_gone_is_not_revoked),
 	    TEST(a_plain_name_is_the_certificate_under_that_name),
