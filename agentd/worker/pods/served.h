@@ -2,8 +2,8 @@
  *
  * Ready (pod.h) is another question: whether its containers may start.  A pod is served when istiod
  * answers on its stream, its certificate is valid and can be renewed, and its Envoy has accepted
- * the last push and the last secrets.  This is never kept: it is computed whenever it is asked for
- * (security-rules.md G10).  A reason holds no text of an Envoy: that may quote a plugin's secret.
+ * the last push and the last secrets.  This is never kept: it is computed whenever it is asked for.
+ * A reason holds no text of an Envoy: that may quote a plugin's secret.
  */
 #pragma once
 
