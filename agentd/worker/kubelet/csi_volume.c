@@ -553,6 +553,8 @@ struct csi_volumes *csi_volumes_new(const struct csi_volumes_options *o)
 	all->refused = (struct csi_refusals){.loop = o->loop, .link = o->link};
 	all->source = (struct pod_source){.name = "csi", .progress = on_progress, .ctx = all};
 	all->metrics.volumes = metric_gauge("agentd_volumes", "CSI volumes of this node's pods.");
+	all->metrics.forgotten = metric_gauge("agentd_volumes_forgotten",
+	    "Volumes that the kubelet has not asked for again for 5 minutes.");
 	all->metrics.seconds = metric_histogram(
 	    "agentd_publish_seconds", "Time from a volume's first publish to its mount.");
 	metric_add(all->metrics.seconds, "", 0);

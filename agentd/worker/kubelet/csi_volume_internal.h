@@ -43,7 +43,7 @@ struct csi_volumes {
 	bool silent;
 	struct log_budget log;
 	struct {
-		struct metric *volumes, *seconds, *alarm;
+		struct metric *volumes, *forgotten, *seconds, *alarm;
 	} metrics;
 };
 

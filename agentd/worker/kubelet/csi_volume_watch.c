@@ -51,12 +51,30 @@ void csi_volumes_heard(struct csi_volumes *all)
 	loop_timer_in(all->o.loop, &all->silence, SILENCE_MS, on_silence, all);
 }
 
-/* NULL: it has none. */
-static const struct err *problem_of(const struct csi_volume *v)
+/* Its republish is the heartbeat of each volume; one that an earlier worker published is heard of
+ * from then on. */
+static int64_t silent_ms(const struct csi_volume *v)
 {
-	if (v->problem.code)
-		return &v->problem;
-	return v->why_unkept.code ? &v->why_unkept : NULL;
+	if (v->state != PUBLISHED && v->state != UNKNOWN)
+		return 0;
+	return loop_uptime_ms(v->all->o.loop) - (v->last_ms ? v->last_ms : v->since_ms);
+}
+
+static bool is_forgotten(const struct csi_volume *v)
+{
+	return silent_ms(v) >= SILENCE_MS;
+}
+
+/* False: it has none. */
+static bool problem_of(const struct csi_volume *v, struct err *why)
+{
+	*why = v->problem.code ? v->problem : v->why_unkept;
+	if (!why->code && is_forgotten(v))
+		err_set(why, ERR_UNAVAILABLE,
+		    "the kubelet has not asked for it for %lld min, so its token ends: are its "
+		    "service account and the CSIDriver object (requiresRepublish: true) there?",
+		    (long long)(silent_ms(v) / (60 * 1000)));
+	return why->code != 0;
 }
 
 unsigned csi_volumes_troubled(const struct csi_volumes *all, struct err *why)
@@ -65,11 +83,12 @@ unsigned csi_volumes_troubled(const struct csi_volumes *all, struct err *why)
 
 	for (const struct csi_volume *v = all->volumes; v; v = v->hh.next) {
 		const struct pod *p = csi_volume_pod(v);
+		struct err its;
 
-		if (!problem_of(v) || !p)
+		if (!p || !problem_of(v, &its))
 			continue;
 		n++;
-		*why = *problem_of(v);
+		*why = its;
 		err_wrap(why, "volume %s of %s", v->target.volume, p->label);
 	}
 	return n;
@@ -79,14 +98,16 @@ json_t *csi_volume_dump(const struct csi_volumes *all, const struct uuid *pod)
 {
 	const struct csi_volume *v = csi_volume_find(all, pod);
 	int64_t now = loop_uptime_ms(all->o.loop);
+	struct err why;
 	json_t *o;
 
 	if (!v)
 		return NULL;
+	(void)problem_of(v, &why);
 	o = json_pack("{s:s, s:s, s:s, s:b, s:i, s:s}", "name", v->target.volume, "id",
 	    v->volume_id, "state", state_of(v), "published", v->state == PUBLISHED, "waiting_calls",
 	    (int)(csi_waiting_count(&v->publishing) + csi_waiting_count(&v->unpublishing)),
-	    "problem", problem_of(v) ? problem_of(v)->msg : "");
+	    "problem", why.msg);
 	if (v->last_ms)
 		json_object_set_new(
 		    o, "last_publish_age_s", json_integer((now - v->last_ms) / 1000));
@@ -114,6 +135,7 @@ json_t *csi_volumes_waiting(struct csi_volumes *all)
 void csi_volumes_measure(struct csi_volumes *all)
 {
 	json_t *refused = json_array();
+	unsigned forgotten = 0;
 	static const char *const states[] = {
 	    "starting", "published", "waiting", "unpublishing", "unknown"};
 
@@ -126,5 +148,8 @@ void csi_volumes_measure(struct csi_volumes *all)
 	csi_refused_dump(&all->refused, refused);
 	metric_set(all->metrics.volumes, "state=\"refused\"", (double)json_array_size(refused));
 	json_decref(refused);
+	for (const struct csi_volume *v = all->volumes; v; v = v->hh.next)
+		forgotten += is_forgotten(v);
+	metric_set(all->metrics.forgotten, "", forgotten);
 	metric_set(all->metrics.alarm, "alarm=\"no_republish\"", all->silent);
 }

@@ -539,6 +539,7 @@ static void test_kept_when_there_is_room(void **state)
 	assert_non_null(strstr(json_string_value(json_object_get(o, "problem")), "no space"));
 	json_decref(o);
 	kept(w);
+	answered(publish(w), RPC_OK, ""); /* so long nobody asked for it */
 	assert_int_equal(csi_volumes_troubled(w->volumes, &why), 0);
 	fake_loop_advance(w->loop, 60 * 1000);
 	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
@@ -882,6 +883,47 @@ static void test_silence(void **state)
 	assert_metric("agentd_csi_alarm{alarm=\"no_republish\"} 0\n");
 }
 
+static void is_forgotten(struct world *w, bool yes)
+{
+	json_t *o = csi_volume_dump(w->volumes, &w->uid);
+	const char *problem = json_string_value(json_object_get(o, "problem"));
+	struct err why = {0};
+
+	assert_int_equal(!!strstr(problem, "has not asked for it for 5 min"), yes);
+	assert_int_equal(csi_volumes_troubled(w->volumes, &why), yes);
+	assert_int_equal(!!strstr(why.msg, "volume mesh of demo/web-0: the kubelet"), yes);
+	csi_volumes_measure(w->volumes);
+	assert_metric(yes ? "agentd_volumes_forgotten 1\n" : "agentd_volumes_forgotten 0\n");
+	json_decref(o);
+}
+
+/* Each has a heartbeat of its own: another volume's publish is none. */
+static void test_a_volume_that_the_kubelet_forgot(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *u;
+
+	publish_all(w);
+	fake_loop_advance(w->loop, 5 * 60 * 1000 - 1);
+	is_forgotten(w, false);
+	w->ask.target_path =
+	    "/var/lib/kubelet/pods/" RIG_UID "/volumes/kubernetes.io~csi/second/mount";
+	answered(publish(w), RPC_FAILED_PRECONDITION, "has a volume");
+	w->ask.target_path = RIG_TARGET;
+	fake_loop_advance(w->loop, 1);
+	is_forgotten(w, true);
+	assert_metric("agentd_csi_alarm{alarm=\"no_republish\"} 0\n");
+	answered(publish(w), RPC_OK, "");
+	is_forgotten(w, false);
+	fake_loop_advance(w->loop, 5 * 60 * 1000);
+	is_forgotten(w, true);
+	u = unpublish(w);
+	unmounted(w);
+	answered(u, RPC_OK, "");
+	csi_volumes_measure(w->volumes);
+	assert_metric("agentd_volumes_forgotten 0\n");
+}
+
 static void test_silence_without_volumes(void **state)
 {
 	struct world *w = *state;
@@ -974,6 +1016,7 @@ int main(void)
 	    TEST(test_publish_after_an_unpublish_that_failed),
 	    TEST(test_the_broker_fails_for_nothing),
 	    TEST(test_silence),
+	    TEST(test_a_volume_that_the_kubelet_forgot),
 	    TEST(test_silence_without_volumes),
 	    TEST(test_dump),
 	    TEST(test_end_in_the_middle),
