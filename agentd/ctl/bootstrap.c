@@ -4,6 +4,7 @@
  * printed; agentd says whose directory it is, or nobody needs to where a uid is given.
  */
 #include "commands.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "one_pod.h"
 #include "show.h"
@@ -21,13 +22,16 @@ static int bootstrap(const struct ctl *c)
 {
 	const char *word = c->words[0];
 	int status = CTL_OK;
+	struct err e;
 	auto_free char *uid = ctl_is_uid(word) ? mem_strdup(word) : find_uid(c, word, &status);
-	json_t *document = uid ? ctl_bootstrap_of(c, uid) : NULL;
+	json_t *document = uid ? ctl_bootstrap_of(c, uid, &e) : NULL;
 
 	if (!uid)
 		return status;
-	if (!document)
+	if (!document) {
+		fprintf(stderr, "agentctl: %s\n", e.msg);
 		return CTL_PROBLEM;
+	}
 	ctl_print_answer(c, document);
 	json_decref(document);
 	return CTL_OK;

@@ -6,6 +6,7 @@
  * By evhttp itself: Envoy answers in chunks, and with more than base/http's client takes (16 MiB).
  */
 #include "envoy_admin.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "one_pod.h"
 #include "show.h"
@@ -84,26 +85,29 @@ static bool enter(uint64_t cookie)
 	return found;
 }
 
-/* False: it was said why. */
-static bool enter_pod(const json_t *pod)
+static uint64_t cookie_of(const json_t *pod)
 {
 	const json_t *attested = json_object_get(json_object_get(pod, "sockets"), "attested");
-	const uint64_t cookie = strtoull(ctl_string(attested, "netns_cookie"), NULL, 10);
+
+	return strtoull(ctl_string(attested, "netns_cookie"), NULL, 10);
+}
+
+static int enter_pod(const json_t *pod, struct err *e)
+{
+	const uint64_t cookie = cookie_of(pod);
 
 	if (cookie && enter(cookie))
-		return true;
+		return 0;
 	if (!cookie_here())
-		fprintf(stderr, "agentctl: this kernel does not say which network is the pod's "
-				"(Linux 5.14 does)\n");
-	else if (!cookie)
-		fprintf(stderr, "agentctl: no Envoy of %s has connected yet\n",
+		return err_set(e, ERR_UNAVAILABLE,
+		    "this kernel does not say which network is the pod's (Linux 5.14 does)");
+	if (!cookie)
+		return err_set(e, ERR_UNAVAILABLE, "no Envoy of %s has connected yet",
 		    ctl_string(pod, "name"));
-	else
-		fprintf(stderr,
-		    "agentctl: no process of this node is in the network of %s: has it ended? "
-		    "In a container this needs the node's pids (hostPID) and CAP_SYS_ADMIN\n",
-		    ctl_string(pod, "name"));
-	return false;
+	return err_set(e, ERR_UNAVAILABLE,
+	    "no process of this node is in the network of %s: has it ended? "
+	    "In a container this needs the node's pids (hostPID) and CAP_SYS_ADMIN",
+	    ctl_string(pod, "name"));
 }
 
 /* --- the question --- */
@@ -140,8 +144,8 @@ static void ask(struct question *q, const char *page, const char *host, uint16_t
 	evhttp_connection_free(c);
 }
 
-/* The caller's; NULL: it was said why. */
-static json_t *ask_envoy(const json_t *bootstrap, const char *page)
+/* The caller's; NULL: `e` says why. */
+static json_t *ask_envoy(const json_t *bootstrap, const char *page, struct err *e)
 {
 	const json_t *at = json_object_get(
 	    json_object_get(json_object_get(bootstrap, "admin"), "address"), "socket_address");
@@ -152,29 +156,48 @@ static json_t *ask_envoy(const json_t *bootstrap, const char *page)
 
 	ask(&q, page, *host ? host : "127.0.0.1", port);
 	event_base_free(q.base);
-	if (!q.status)
-		fprintf(stderr,
-		    "agentctl: port %u of the pod: no whole answer: does its Envoy run?\n", port);
-	else if (q.status != 200 || !json_is_object(q.answer))
-		fprintf(stderr, "agentctl: port %u of the pod: status %d, and not Envoy's answer\n",
-		    port, q.status);
 	if (q.status == 200 && json_is_object(q.answer))
 		return q.answer;
 	json_decref(q.answer);
+	if (q.status)
+		err_set(e, ERR_PROTOCOL, "port %u of the pod: status %d, and not Envoy's answer",
+		    port, q.status);
+	else
+		err_set(e, ERR_UNAVAILABLE,
+		    "port %u of the pod: no whole answer: does its Envoy run?", port);
 	return NULL;
+}
+
+bool ctl_envoy_is_known(const json_t *pod)
+{
+	return cookie_of(pod) != 0;
+}
+
+/* There and back: who is in the pod's network gets no answer of agentd. */
+json_t *ctl_envoy_page(const struct ctl *c, const json_t *pod, const char *page, struct err *e)
+{
+	auto_close int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	json_t *bootstrap = ctl_bootstrap_of(c, ctl_string(pod, "uid"), e), *answer = NULL;
+
+	if (bootstrap && !enter_pod(pod, e))
+		answer = ask_envoy(bootstrap, page, e);
+	if (home >= 0)
+		(void)setns(home, CLONE_NEWNET);
+	json_decref(bootstrap);
+	return answer;
 }
 
 json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status)
 {
-	json_t *pod = ctl_one_pod(c, c->words[0], status), *bootstrap = NULL, *answer = NULL;
+	json_t *pod = ctl_one_pod(c, c->words[0], status), *answer;
+	struct err e;
 
 	if (!pod)
 		return NULL;
-	bootstrap = ctl_bootstrap_of(c, ctl_string(pod, "uid"));
-	if (bootstrap && enter_pod(pod))
-		answer = ask_envoy(bootstrap, page);
+	answer = ctl_envoy_page(c, pod, page, &e);
+	if (!answer)
+		fprintf(stderr, "agentctl: %s\n", e.msg);
 	*status = answer ? CTL_OK : CTL_PROBLEM;
-	json_decref(bootstrap);
 	json_decref(pod);
 	return answer;
 }

@@ -8,7 +8,13 @@
 #include "command.h"
 #include <jansson.h>
 
-/* An object, the caller's; the pod is the command's first word.  NULL: it was said why, `*status`
- * is the exit status.  The process is in the pod's network afterwards.
+struct err;
+
+/* Of this pod of /pods: has an Envoy of it ever connected, so that its network is known? */
+bool ctl_envoy_is_known(const json_t *pod);
+/* An object, the caller's.  NULL: `e` says why. */
+json_t *ctl_envoy_page(const struct ctl *c, const json_t *pod, const char *page, struct err *e);
+/* The same of the pod that is the command's first word.  NULL: it was said why, `*status` is the
+ * exit status.
  */
 json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status);

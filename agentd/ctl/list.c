@@ -1,5 +1,5 @@
-/* list.c - a page is asked for -> what is not named is taken out -> what is left is looked at for
- * problems, and printed.
+/* list.c - a page is asked for -> what is not named is taken out -> what is left, of one thing more
+ * than the page has, is looked at for problems, and printed.
  */
 #include "list.h"
 #include "request.h"
@@ -79,6 +79,8 @@ int ctl_list(const struct ctl *c, const struct ctl_list *l)
 
 	if (!answer)
 		return status;
+	if (name && l->look && json_array_size(json_object_get(answer, l->key)) == 1)
+		l->look(c, json_array_get(json_object_get(answer, l->key), 0));
 	if (has_problem(l, answer, name))
 		status = CTL_PROBLEM;
 	if (c->json)

@@ -12,6 +12,8 @@ struct ctl_list {
 	const char *page; /* "/certs" */
 	const char *key;  /* of the array in its answer */
 	bool (*is_named)(const json_t *thing, const char *name);
+	/* The only one of the name is looked at more closely; NULL: the page has it all. */
+	void (*look)(const struct ctl *c, json_t *thing);
 	bool (*has_problem)(const json_t *thing);
 	bool (*answer_has_problem)(const json_t *answer); /* beside the list; NULL: never */
 	void (*print)(const json_t *answer);    /* as a table, of the things that it lists */

@@ -1,8 +1,10 @@
 /* one_pod.c - see one_pod.h. */
 #include "one_pod.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "list.h"
 #include "show.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -43,7 +45,7 @@ json_t *ctl_one_pod(const struct ctl *c, const char *name, int *status)
 	return pod;
 }
 
-json_t *ctl_bootstrap_of(const struct ctl *c, const char *uid)
+json_t *ctl_bootstrap_of(const struct ctl *c, const char *uid, struct err *e)
 {
 	auto_free char *path = mem_printf("%s/pods/%s/mount/envoy-rev.json", c->run, uid);
 	auto_free char *text = mem_zalloc(BOOTSTRAP_SIZE_MAX);
@@ -52,8 +54,8 @@ json_t *ctl_bootstrap_of(const struct ctl *c, const char *uid)
 	json_t *document = n > 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
 
 	if (n < 0)
-		fprintf(stderr, "agentctl: %s: %m (agentctl pods says why there is none)\n", path);
+		err_set(e, errno, "%s: %m (agentctl pods says why there is none)", path);
 	else if (!document)
-		fprintf(stderr, "agentctl: %s: not a bootstrap\n", path);
+		err_set(e, ERR_INVALID, "%s: not a bootstrap", path);
 	return document;
 }

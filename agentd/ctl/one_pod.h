@@ -3,11 +3,12 @@
 #include "command.h"
 #include <jansson.h>
 
+struct err;
+
 bool ctl_is_uid(const char *word);
 /* Its entry of the page of pods, the caller's.  NULL: it was said why, `*status` is the exit
  * status.
  */
 json_t *ctl_one_pod(const struct ctl *c, const char *name, int *status);
-/* The bootstrap in its directory, the caller's, whether agentd runs or not.  NULL: it was said why.
- */
-json_t *ctl_bootstrap_of(const struct ctl *c, const char *uid);
+/* The bootstrap in its directory, the caller's, whether agentd runs or not.  NULL: `e` says why. */
+json_t *ctl_bootstrap_of(const struct ctl *c, const char *uid, struct err *e);

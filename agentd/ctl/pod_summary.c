@@ -173,6 +173,18 @@ static void show_problems(const json_t *pod)
 		    json_is_string(why) ? json_string_value(why) : "");
 }
 
+static void show_warming(const json_t *pod)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(pod, "warming"), i, one)
+		row("problem", "%s %s has been warming for %lld s: Envoy does not use it yet",
+		    ctl_string(one, "type"), ctl_string(one, "name"), number(one, "for_s"));
+	if (*ctl_string(pod, "warming_unknown"))
+		row("warming", "not known: %s", ctl_string(pod, "warming_unknown"));
+}
+
 /* What it gets now: nothing is said of a pod that is refused, or asks for nothing. */
 static const char *served(const json_t *pod)
 {
@@ -192,6 +204,7 @@ void ctl_pod_summary(const json_t *pod)
 	printf("%s/%s  %s%s\n", ctl_string(pod, "namespace"), ctl_string(pod, "name"),
 	    is_true(pod, "ready") ? "ready" : "NOT ready", served(pod));
 	show_problems(pod);
+	show_warming(pod);
 	row("uid", "%s", ctl_string(pod, "uid"));
 	row("account", "%s, told by the %s", ctl_string(pod, "service_account"),
 	    ctl_string(pod, "source"));

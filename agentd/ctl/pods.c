@@ -5,6 +5,7 @@
 #include "pod_summary.h"
 #include "show.h"
 #include "table.h"
+#include "warming.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -53,7 +54,8 @@ static const char *served(const json_t *pod)
 
 static bool has_problem(const json_t *pod)
 {
-	return *problem_of(pod) || !json_is_true(json_object_get(pod, "ready"));
+	return *problem_of(pod) || !json_is_true(json_object_get(pod, "ready")) ||
+	       json_array_size(json_object_get(pod, "warming"));
 }
 
 /* Manifests and volumes that are not pods yet. */
@@ -88,6 +90,11 @@ static void print_table(const json_t *answer)
 		    ctl_string(p, *ctl_string(p, "pod") ? "pod" : "uid"), ctl_string(p, "problem"));
 }
 
+static void look(const struct ctl *c, json_t *pod)
+{
+	ctl_warming_add(c, pod, pod);
+}
+
 static int pods(const struct ctl *c)
 {
 	static const struct ctl_list list = {
@@ -95,6 +102,7 @@ static int pods(const struct ctl *c)
 	    .page = "/pods",
 	    .key = "pods",
 	    .is_named = is_named,
+	    .look = look,
 	    .has_problem = has_problem,
 	    .answer_has_problem = answer_has_problem,
 	    .print = print_table,

@@ -3,8 +3,10 @@
 #include "common/mem.h"
 #include "envoy_admin.h"
 #include "list.h"
+#include "one_pod.h"
 #include "show.h"
 #include "table.h"
+#include "warming.h"
 #include "xds_names.h"
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +38,8 @@ static bool has_problem(const json_t *x)
 	const char *url;
 	json_t *type;
 
-	if (json_array_size(json_object_get(ads, "remote_wasm")))
+	if (json_array_size(json_object_get(ads, "remote_wasm")) ||
+	    json_array_size(json_object_get(x, "warming")))
 		return true;
 	json_object_foreach (json_object_get(ads, "types"), url, type)
 		if (*refusal_of(type))
@@ -86,6 +89,24 @@ static void add_types(struct table *t, const char *pod, const json_t *ads)
 	}
 }
 
+/* Envoy accepted it, and does not use it yet. */
+static void add_warming(struct table *t, const char *pod, const json_t *x)
+{
+	const char *unknown = ctl_string(x, "warming_unknown");
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(x, "warming"), i, one) {
+		auto_free char *why = mem_printf("%s: for %lld s", ctl_string(one, "name"),
+		    (long long)json_integer_value(json_object_get(one, "for_s")));
+
+		table_row(
+		    t, pod, ctl_string(one, "type"), "WARMING", "", "", "", "", "", why, NULL);
+	}
+	if (*unknown)
+		table_row(t, pod, "(warming)", "unknown", "", "", "", "", "", unknown, NULL);
+}
+
 /* Of pilot-agent it would have had a file. */
 static void add_wasm(struct table *t, const char *pod, const json_t *ads)
 {
@@ -123,6 +144,7 @@ static void add_pod(struct table *t, const json_t *x)
 	table_row(t, pod, "(stream)", connected ? ctl_string(ads, "flavour") : "not connected", "",
 	    "", "", "", "", why, NULL);
 	add_types(t, pod, ads);
+	add_warming(t, pod, x);
 	add_wasm(t, pod, ads);
 	table_row(
 	    t, pod, "Secret (SDS)", "", "", pushes, "", acked, nacked, secret_problem(sds), NULL);
@@ -166,6 +188,16 @@ static int show_names(const struct ctl *c)
 	return status;
 }
 
+static void look(const struct ctl *c, json_t *x)
+{
+	int status;
+	json_t *pod = ctl_one_pod(c, ctl_string(x, "pod"), &status);
+
+	if (pod)
+		ctl_warming_add(c, pod, x);
+	json_decref(pod);
+}
+
 static int xds(const struct ctl *c)
 {
 	static const struct ctl_list list = {
@@ -173,6 +205,7 @@ static int xds(const struct ctl *c)
 	    .page = "/xds",
 	    .key = "xds",
 	    .is_named = ctl_list_is_pod,
+	    .look = look,
 	    .has_problem = has_problem,
 	    .print = print_table,
 	};

@@ -178,3 +178,18 @@ def watched():
 
 # Refused by Envoy: two filter chains that mean the same connections.
 BROKEN_LISTENER = _listener('broken', 8444, [_tcp('app'), _tcp('app')])
+
+
+def never_warm(server):
+    """A listener whose routes nobody sends and a cluster whose secret nobody sends, beside client()."""
+    resources = client(server)
+    waits = {'ads': {}, 'resource_api_version': 'V3', 'initial_fetch_timeout': '0s'}
+    listener = {'name': 'no-routes', 'address': _socket('127.0.0.1', 8445), 'filter_chains': [_hcm('no-routes', 'app')]}
+    manager = listener['filter_chains'][0]['filters'][0]['typed_config']
+    del manager['route_config']
+    manager['rds'] = {'route_config_name': 'none', 'config_source': waits}
+    tls = {'name': 'envoy.transport_sockets.tls', 'typed_config': {'@type': f'{_TYPE}transport_sockets.tls.v3.UpstreamTlsContext',
+           'common_tls_context': {'tls_certificate_sds_secret_configs': [{'name': 'none', 'sds_config': waits}]}}}
+    resources['listeners'].append(listener)
+    resources['clusters'].append(_cluster('no-secret', '127.0.0.1', 8446, transport_socket=tls))
+    return resources

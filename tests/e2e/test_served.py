@@ -6,6 +6,7 @@ import pytest
 
 from . import mesh
 from .conftest import start_pair
+from .pod import STATS
 from .run import wait_for
 
 # A few of each in every run: those that Envoy sees and those that it does not see are different roads.
@@ -88,6 +89,8 @@ def test_a_pod_with_an_envoy(pair):
     for claims in TOKENS:
         useless_token(client, server, claims)
     refused_listeners(client, server)
+    for page in 'pods', 'xds':
+        assert client.node.agentd.ctl(page, client.label)[page][0]['warming'] == []  # its Envoy was asked
     assert client.netns.http(mesh.OUTBOUND)[0] == 200
 
 
@@ -124,4 +127,23 @@ def test_a_renewal_that_is_refused_holds_and_then_ends(node):
     wait_refused(client, 'no', 'no certificate: ', 'PERMISSION_DENIED: not any more')
     node.istiod.order('fail', what='csr', count=0, code='PERMISSION_DENIED')
     node.istiod.order('ttl', seconds=3600)
+    wait_well(node, client, server)
+
+
+@pytest.mark.skipif(not SOAK, reason='a minute has to pass: make soak')
+def test_what_has_been_warming_for_a_minute(pair):
+    """Envoy accepted both, and waits for routes and a secret that nobody sends; it says it again on its own gauges."""
+    client, server = pair
+    node = client.node
+    node.istiod.set(client.id, **mesh.never_warm(server))
+    for page in 'pods', 'xds':
+        warming = wait_for(f'{page} to name them', lambda p=page: len(w := node.agentd.ctl(p, client.label)[p][0]['warming']) == 2 and w)
+        assert {(w['type'], w['name']) for w in warming} == {('Cluster', 'no-secret'), ('Listener', 'no-routes')}
+        status, text = said(node, page, client.label)
+        assert status == 1 and 'no-secret' in text and 'no-routes' in text
+    gauges = client.netns.http(STATS, '/stats/prometheus')[1]
+    for gauge in 'envoy_cluster_manager_warming_clusters', 'envoy_listener_manager_total_listeners_warming':
+        assert re.search(rf'^{gauge}(?:{{}})? 1$', gauges, re.M), gauge
+    node.istiod.set(client.id, **mesh.client(server))
+    wait_for('both to go', lambda: node.agentd.ctl('pods', client.label)['pods'][0]['warming'] == [])
     wait_well(node, client, server)

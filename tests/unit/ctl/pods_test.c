@@ -10,6 +10,7 @@
 
 #include "canned.h"
 #include "common/mem.h"
+#include "ctl/warming.h"
 
 #define READY                                                                                      \
 	"{\"uid\":\"u-1\",\"namespace\":\"demo\",\"name\":\"web-0\",\"service_account\":\"web\","  \
@@ -32,6 +33,19 @@
 	"\"ready\":true,\"why_not\":\"\",\"served\":\"held\",\"why_unserved\":\"no room\","        \
 	"\"token\":{\"valid\":true}}"
 #define PODS(list) "{\"pods\":[" list "],\"refused_manifests\":[]}"
+
+/* What its Envoy would say. */
+static const char *warming;
+
+void ctl_warming_add(const struct ctl *c, const json_t *pod, json_t *thing)
+{
+	json_t *all = json_loads(warming ? warming : "{}", 0, NULL);
+
+	(void)c;
+	assert_ptr_equal(pod, thing);
+	json_object_update(thing, all);
+	json_decref(all);
+}
 
 static void all_pods_are_a_table(void **state)
 {
@@ -111,6 +125,26 @@ static void one_pod_is_named_in_three_ways(void **state)
 		assert_int_equal(p->status, CTL_PROBLEM); /* not ready */
 	}
 	assert_int_equal(status_of(PODS(READY "," STARTING), "u-1"), CTL_OK);
+}
+
+/* Only Envoy knows: it is asked for one pod, and the exit status goes by its answer. */
+static void what_has_been_warming_is_a_problem_of_one_pod(void **state)
+{
+	static const char well[] = PODS(READY);
+
+	(void)state;
+	warming = "{\"warming\":[{\"type\":\"Listener\",\"name\":\"outbound\",\"for_s\":75}]}";
+	assert_int_equal(status_of(well, "web-0"), CTL_PROBLEM);
+	assert_int_equal(status_of(well, NULL), CTL_OK);
+	canned_answer(well, 0);
+	assert_non_null(strstr(run_command(&ctl_pods, "web-0", false)->out,
+	    "  problem        Listener outbound has been warming for 75 s"));
+	warming = "{\"warming_unknown\":\"does its Envoy run?\"}";
+	assert_int_equal(status_of(well, "web-0"), CTL_OK);
+	canned_answer(well, 0);
+	assert_non_null(strstr(run_command(&ctl_pods, "web-0", false)->out,
+	    "  warming        not known: does its Envoy run?\n"));
+	warming = NULL;
 }
 
 static void pods_of_one_name_are_all_shown(void **state)
@@ -254,6 +288,7 @@ int main(void)
 	    cmocka_unit_test(a_refused_manifest_is_told_with_its_reason),
 	    cmocka_unit_test(one_pod_fits_a_screen),
 	    cmocka_unit_test(one_pod_is_named_in_three_ways),
+	    cmocka_unit_test(what_has_been_warming_is_a_problem_of_one_pod),
 	    cmocka_unit_test(pods_of_one_name_are_all_shown),
 	    cmocka_unit_test(a_name_that_is_not_there_is_a_problem),
 	    cmocka_unit_test(json_is_what_agentd_said),

@@ -12,7 +12,9 @@
 
 #include "canned.h"
 #include "ctl/envoy_admin.h"
+#include "ctl/one_pod.h"
 #include "ctl/request.h"
+#include "ctl/warming.h"
 
 #define TYPE "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 #define POD(label, why, refused, secret)                                                           \
@@ -24,6 +26,24 @@
 	"\"sds\":{\"pushes\":2,\"acks\":2,\"nacks\":0," secret "}}"
 #define FINE(label) POD(label, "", "false", "\"refused\":false,\"last_nack\":\"\"")
 #define XDS(list) "{\"xds\":[" list "]}"
+
+/* What its Envoy would say. */
+static const char *warming;
+
+json_t *ctl_one_pod(const struct ctl *c, const char *name, int *status)
+{
+	(void)c, (void)status;
+	return *name ? json_object() : NULL;
+}
+
+void ctl_warming_add(const struct ctl *c, const json_t *pod, json_t *thing)
+{
+	json_t *all = json_loads(warming ? warming : "{}", 0, NULL);
+
+	(void)c, (void)pod;
+	json_object_update(thing, all);
+	json_decref(all);
+}
 
 static void streams_are_a_table(void **state)
 {
@@ -135,6 +155,27 @@ static void a_pod_that_just_came_has_no_streams(void **state)
 	    "demo/new  (stream)      not connected                                         ");
 	assert_string_equal(line(p, 2),
 	    "demo/new  Secret (SDS)                         0               0      0       ");
+}
+
+static void what_has_been_warming_is_a_row_of_one_pod(void **state)
+{
+	const struct printed *p;
+
+	(void)state;
+	warming = "{\"warming\":[{\"type\":\"Cluster\",\"name\":\"db\",\"for_s\":75}]}";
+	canned_answer(XDS(FINE("demo/web-0")), 0);
+	p = run_command(&ctl_xds, "web-0", false);
+	assert_int_equal(p->status, CTL_PROBLEM);
+	assert_non_null(strstr(p->out, "demo/web-0  Cluster       WARMING "));
+	assert_non_null(strstr(p->out, "  db: for 75 s\n"));
+	canned_answer(XDS(FINE("demo/web-0")), 0);
+	assert_int_equal(run_command(&ctl_xds, NULL, false)->status, CTL_OK);
+	warming = "{\"warming_unknown\":\"does its Envoy run?\"}";
+	canned_answer(XDS(FINE("demo/web-0")), 0);
+	p = run_command(&ctl_xds, "web-0", false);
+	assert_int_equal(p->status, CTL_OK);
+	assert_non_null(strstr(p->out, "does its Envoy run?"));
+	warming = NULL;
 }
 
 static void strange_answers_are_survived(void **state)
@@ -249,6 +290,7 @@ int main(void)
 	    cmocka_unit_test(every_problem_is_told),
 	    cmocka_unit_test(a_name_leaves_only_its_pod),
 	    cmocka_unit_test(a_pod_that_just_came_has_no_streams),
+	    cmocka_unit_test(what_has_been_warming_is_a_row_of_one_pod),
 	    cmocka_unit_test(strange_answers_are_survived),
 	    cmocka_unit_test(names_are_those_that_envoy_was_pushed),
 	    cmocka_unit_test(a_refused_resource_is_a_problem),
