@@ -30,6 +30,7 @@
 #include "worker/link/log.h"
 #include "worker/link/redirect.h"
 #include "worker/pages/pages.h"
+#include "worker/pod/accounts.h"
 #include "worker/pod/redirect.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/manifest_dir.h"
@@ -296,6 +297,7 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 	a->shared.rpc = rpc_new(l);
 	a->broker = heartbeat_new(l, a->shared.link);
 	a->shared.redirect = pod_redirects_new(a->shared.link);
+	a->shared.accounts = accounts_new();
 	a->shared.names = dns_keep_new(l, a->shared.link);
 	set_limits(a);
 	make_planes(a);
@@ -350,6 +352,7 @@ void agent_free(struct agent **agent)
 	free(a->node_planes);
 	rpc_free(&a->shared.rpc);
 	pod_redirects_free(&a->shared.redirect);
+	accounts_free(&a->shared.accounts);
 	dns_keep_free(&a->shared.names);
 	link_free(&a->shared.link);
 	metrics_clear();

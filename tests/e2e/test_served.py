@@ -70,6 +70,19 @@ def useless_token(client, server, claims):
     wait_well(client.node, client, server)
 
 
+def account_made_again(client, server):
+    """Another pod of the account has a token of its newer self; the kubelet goes on giving the older one from its cache."""
+    node = client.node
+    client.write_token(age=10)
+    twin = node.pod('twin', sa=client.sa, manifest=False)
+    twin.write_token(account='again')
+    twin.write_manifest()
+    wait_refused(client, 'held', 'its token is of an account demo/client-sa that was deleted and made again', 'tokenExpirationSeconds')
+    assert row(server) == ('yes', '')
+    client.write_token(account='again')
+    wait_well(node, client, server)
+
+
 def refused_listeners(client, server):
     """Envoy's own words are on the page of its stream alone."""
     node = client.node
@@ -88,6 +101,7 @@ def test_a_pod_with_an_envoy(pair):
         refused_streams(client, server, code)
     for claims in TOKENS:
         useless_token(client, server, claims)
+    account_made_again(client, server)
     refused_listeners(client, server)
     for page in 'pods', 'xds':
         assert client.node.agentd.ctl(page, client.label)[page][0]['warming'] == []  # its Envoy was asked

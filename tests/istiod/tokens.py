@@ -32,15 +32,15 @@ class Tokens:
             new.rename(path)
         self._key = serialization.load_pem_private_key(path.read_bytes(), None)
 
-    def issue(self, ns, sa, pod, uid, ttl=3600, audience=AUDIENCE):
+    def issue(self, ns, sa, pod, uid, ttl=3600, audience=AUDIENCE, account='', age=0):
         """`uid` None: of no pod, as `istioctl x workload entry configure` makes it."""
         now = int(time.time())
         return jwt.encode({
             'aud': [audience], 'iss': ISSUER, 'sub': f'system:serviceaccount:{ns}:{sa}',
-            'iat': now, 'nbf': now - 60, 'exp': now + ttl, 'jti': str(uuid.uuid4()),
+            'iat': now - age, 'nbf': now - 60, 'exp': now + ttl, 'jti': str(uuid.uuid4()),
             'kubernetes.io': {
                 'namespace': ns,
-                'serviceaccount': {'name': sa, 'uid': str(uuid.uuid5(uuid.NAMESPACE_DNS, f'{ns}.{sa}'))},
+                'serviceaccount': {'name': sa, 'uid': str(uuid.uuid5(uuid.NAMESPACE_DNS, f'{ns}.{sa}{account}'))},
                 **({'pod': {'name': pod, 'uid': uid}} if uid else {}),
             },
         }, self._key, algorithm=ALGORITHM)

@@ -135,6 +135,10 @@ static int read_account(struct token *t, const json_t *claims, struct err *e)
 		"kubernetes.io.namespace", e) ||
 	    copy_claim(t->sa, sizeof(t->sa), sa, "kubernetes.io.serviceaccount.name", e))
 		return -1;
+	const char *uid =
+	    json_string_value(json_object_get(json_object_get(k, "serviceaccount"), "uid"));
+	if (uid && strlen(uid) < sizeof(t->account_uid))
+		memcpy(t->account_uid, uid, strlen(uid) + 1);
 	if (!identity_valid_ns(t->ns))
 		return err_set(e, ERR_INVALID, "token: its namespace is not valid");
 	if (!identity_valid_sa(t->sa))
@@ -185,6 +189,7 @@ static int read_claims(struct token *t, const json_t *claims, struct err *e)
 {
 	const json_t *exp = json_object_get(claims, "exp");
 	t->expires = json_integer_value(exp); /* 0 if it is anything else */
+	t->issued = json_integer_value(json_object_get(claims, "iat"));
 	if (t->expires <= 0)
 		return err_set(e, ERR_INVALID, "token: claim exp is missing or no time");
 	if (read_audience(t, json_object_get(claims, "aud"), e) || read_account(t, claims, e))

@@ -12,16 +12,18 @@
 
 struct err;
 
-enum { TOKEN_SIZE_MAX = 16 * 1024 };
+enum { TOKEN_SIZE_MAX = 16 * 1024, TOKEN_ACCOUNT_UID_SIZE = 64 };
 
 struct token {
 	char *jwt; /* secret; trimmed, only characters legal in a header; NULL: none is there, or
 		    * none is needed */
 	int64_t expires; /* Unix seconds */
+	int64_t issued;  /* the same; 0: it does not say */
 	char ns[64], sa[254];
-	char pod_uid[UUID_TEXT_SIZE]; /* "": it names no pod */
-	char audience[256];           /* the first one, for messages */
-	bool for_istio;               /* "istio-ca" is among the audiences */
+	char account_uid[TOKEN_ACCOUNT_UID_SIZE]; /* "": it names none, or a longer one */
+	char pod_uid[UUID_TEXT_SIZE];             /* "": it names no pod */
+	char audience[256];                       /* the first one, for messages */
+	bool for_istio;                           /* "istio-ca" is among the audiences */
 };
 
 /* Fills `t` (free with token_clear).  The error never quotes the token. */

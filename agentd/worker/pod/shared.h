@@ -4,6 +4,7 @@
 #include "worker/pods/limits.h"
 #include <stdbool.h>
 
+struct accounts;
 struct ca_client;
 struct cert_cache;
 struct crl;
@@ -28,6 +29,7 @@ struct agent_shared {
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
 	struct pod_redirects *redirect;
+	struct accounts *accounts;
 	struct dns_keep *names;      /* of pods whose DNS is captured */
 	struct limits_values limits; /* of each pod */
 	const char *dns_upstream;    /* addresses, by commas: resolvers of pods that name none */

@@ -6,6 +6,7 @@
  * need not name the pod.
  */
 #include "token.h"
+#include "accounts.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -25,6 +26,7 @@ struct pod_token {
 	struct token token;         /* jwt NULL: none */
 	struct err why;             /* why there is none */
 	struct loop_timer expiry;
+	struct account *account; /* the pod's */
 };
 
 const struct token *pod_token_valid(const struct pod_token *t, struct err *e)
@@ -64,7 +66,9 @@ static void was_read(struct pod_token *t)
 {
 	struct err e = {0};
 
-	if (!pod_token_valid(t, &e))
+	if (pod_token_valid(t, &e))
+		accounts_note(t->account, &t->token);
+	else
 		log_warn(t->context->pod->label, "no usable token: %s", e.msg);
 	pod_tell_token(t->context, false);
 	watch_expiry(t);
@@ -120,6 +124,8 @@ static int start(void *s, struct err *e)
 
 	(void)e;
 	err_set(&t->why, ERR_UNAVAILABLE, "token: not read yet");
+	t->account =
+	    accounts_use(t->context->shared->accounts, t->context->pod->ns, t->context->pod->sa);
 	t->context->token = t;
 	return 0;
 }
@@ -131,6 +137,22 @@ static void stop(void *s)
 	link_unfollow(&t->follow);
 	loop_timer_stop(&t->expiry);
 	token_clear(&t->token);
+	accounts_drop(&t->account);
+}
+
+/* That it is not valid is the certificate's to say: it comes of the same token. */
+static enum served served(void *s, struct err *why)
+{
+	const struct pod_token *t = s;
+	const struct pod *p = t->context->pod;
+
+	if (!pod_token_valid(t, why) || !accounts_is_gone(t->account, &t->token))
+		return SERVED_YES;
+	err_set(why, ERR_DENIED,
+	    "its token is of an account %s/%s that was deleted and made again: istiod refuses it "
+	    "(change tokenExpirationSeconds by one)",
+	    p->ns, p->sa);
+	return SERVED_HELD;
 }
 
 /* valid, expires, why_not; nothing before the directory */
@@ -163,5 +185,6 @@ const struct pod_service pod_token_service = {
     .stop = stop,
     .directory = on_directory,
     .token_given = on_given,
+    .served = served,
     .dump = dump,
 };

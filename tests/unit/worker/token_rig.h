@@ -2,6 +2,7 @@
 #pragma once
 #include <stdint.h>
 
-/* uid NULL: as istioctl does, of no pod.  The signature is istiod's business.  The caller frees it.
+/* Issued at 1000, to the account of uid "first".  uid NULL: as istioctl does, of no pod.  The
+ * signature is istiod's business.  The caller frees it.
  */
 char *rig_token(const char *uid, const char *ns, const char *sa, int64_t expires);

@@ -76,6 +76,8 @@ static void test_claims(void **state)
 	assert_int_equal(t.expires, 2000);
 	assert_string_equal(t.ns, "demo");
 	assert_string_equal(t.sa, "web");
+	assert_int_equal(t.issued, 1);
+	assert_string_equal(t.account_uid, "u");
 	assert_string_equal(t.pod_uid, UID);
 	assert_string_equal(t.audience, "istio-ca");
 	assert_true(t.for_istio);

@@ -10,6 +10,8 @@
 #include "tests/fake/loop.h"
 #include "tests/unit/worker/kubelet/csi_rig.h"
 #include "tests/unit/worker/token_rig.h"
+#include "worker/crypto/token.h"
+#include "worker/pod/accounts.h"
 #include "worker/pod/rows.h"
 #include "worker/pod/token.h"
 #include "worker/pods/pod.h"
@@ -47,6 +49,7 @@ static int setup(void **state)
 	assert_true(uuid_parse(&pod.uid, RIG_UID));
 	shared.loop = fake_loop();
 	shared.link = fake_link();
+	shared.accounts = accounts_new();
 	t = row_start(row, &context);
 	return 0;
 }
@@ -55,6 +58,7 @@ static int teardown(void **state)
 {
 	(void)state;
 	row_stop(row, &t);
+	accounts_free(&shared.accounts);
 	link_free(&shared.link);
 	loop_free(&shared.loop);
 	return 0;
@@ -113,12 +117,37 @@ static void a_given_one_names_its_pod(void **state)
 	pod.token = NULL;
 }
 
+/* Another pod has a token of an account of the same name, which was made later. */
+static void an_account_that_was_made_again(void **state)
+{
+	struct account *same = accounts_use(shared.accounts, "demo", "web"),
+		       *other = accounts_use(shared.accounts, "demo", "db");
+	const struct token later = {.account_uid = "second", .issued = 2000};
+	struct err why = {0};
+
+	(void)state;
+	assert_int_equal(row->served(t, &why), SERVED_YES);
+	row->directory(t);
+	put(RIG_UID, "web");
+	accounts_note(other, &later);
+	assert_int_equal(row->served(t, &why), SERVED_YES);
+	accounts_note(same, &later);
+	assert_int_equal(row->served(t, &why), SERVED_HELD);
+	assert_non_null(strstr(why.msg, "an account demo/web that was deleted and made again"));
+	assert_non_null(strstr(why.msg, "tokenExpirationSeconds"));
+	put(RIG_UID, "other"); /* it is not the account's, and says nothing of it */
+	assert_int_equal(row->served(t, &why), SERVED_YES);
+	accounts_drop(&same);
+	accounts_drop(&other);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(roots_file_need_not_name_the_pod),
 	    TEST(a_given_one_names_its_pod),
+	    TEST(an_account_that_was_made_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
