@@ -150,7 +150,7 @@ static int show_status(const struct ctl *c)
 const struct ctl_command ctl_status = {
     .noun = "status",
     .args = "",
-    .help = "agentd, its control planes, what is wrong",
+    .help = "agentd, its control planes, pods that are not served, what is wrong",
     .run = show_status,
 };
 
@@ -179,7 +179,8 @@ static int show_ready(const struct ctl *c)
 const struct ctl_command ctl_ready = {
     .noun = "ready",
     .args = "",
-    .help = "for probes: whether all previous pods are served, the broker answers and the kubelet "
+    .help = "for probes of agentd: whether all previous pods are served, the broker answers and "
+	    "the kubelet "
 	    "knows agentd",
     .run = show_ready,
 };
