@@ -75,13 +75,13 @@ char *err_printable(char *out, unsigned size, const char *bytes, unsigned n)
 /* The length of the end is fixed: a text that is wrapped, and shortened again, keeps it. */
 char *err_excerpt(char *out, unsigned size, const char *bytes, unsigned n)
 {
-	static const char gap[] = " ... ";
+	enum { GAP = 5 };
 	const unsigned end = size / 2;
 
 	err_printable(out, size, bytes, n);
-	if (n < size || end <= sizeof(gap))
+	if (n < size || end <= GAP + 1)
 		return out;
-	memcpy(out + size - 1 - end - strlen(gap), gap, strlen(gap));
+	err_printable(out + size - 1 - end - GAP, GAP + 1, " ... ", GAP);
 	err_printable(out + size - 1 - end, end + 1, bytes + n - end, end);
 	return out;
 }

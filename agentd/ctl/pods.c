@@ -49,7 +49,7 @@ static const char *served(const json_t *pod)
 {
 	const char *word = ctl_string(pod, "served");
 
-	return *word && strcmp(word, "unasked") ? word : "-";
+	return *word && strcmp(word, "unasked") != 0 ? word : "-";
 }
 
 static bool has_problem(const json_t *pod)

@@ -188,8 +188,8 @@ static void on_probe_closed(void *ctx, int status, const char *why)
 
 	if (status != RPC_UNAVAILABLE || c->ready)
 		return;
-	err_set(&e, ERR_UNAVAILABLE, "cannot connect to %s as %s: %s", o->address, o->server_name,
-	    why);
+	err_set(
+	    &e, ERR_UNAVAILABLE, "cannot connect to %s as %s: %s", o->address, o->server_name, why);
 	memcpy(p->why_not, e.msg, sizeof(p->why_not));
 	if (!c->failed)
 		log_warn(o->name, "%s", p->why_not);

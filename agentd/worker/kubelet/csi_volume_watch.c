@@ -73,7 +73,7 @@ static bool problem_of(const struct csi_volume *v, struct err *why)
 		err_set(why, ERR_UNAVAILABLE,
 		    "the kubelet has not asked for it for %lld min, so its token ends: are its "
 		    "service account and the CSIDriver object (requiresRepublish: true) there?",
-		    (long long)(silent_ms(v) / (60 * 1000)));
+		    (long long)silent_ms(v) / 60000);
 	return why->code != 0;
 }
 

@@ -87,8 +87,10 @@ static void test_too_long_keeps_both_ends(void **state)
 	errno = EIO;
 	err_sys(&e, "%s", big);
 	assert_non_null(strstr(e.msg, "x: Input/output error"));
-	assert_string_equal(err_excerpt(out, sizeof(out), "0123456789abcdefghij", 20), "01 ... cdefghij");
-	assert_string_equal(err_excerpt(out, sizeof(out), "0123456789abcde", 15), "0123456789abcde");
+	assert_string_equal(
+	    err_excerpt(out, sizeof(out), "0123456789abcdefghij", 20), "01 ... cdefghij");
+	assert_string_equal(
+	    err_excerpt(out, sizeof(out), "0123456789abcde", 15), "0123456789abcde");
 	assert_string_equal(err_excerpt(out, 8, "0123456789", 10), "0123456");
 }
 

@@ -25,10 +25,12 @@ char *rig_token(const char *uid, const char *ns, const char *sa, int64_t expires
 {
 	auto_free char *pod =
 	    uid ? mem_printf(",\"pod\":{\"name\":\"p\",\"uid\":\"%s\"}", uid) : NULL;
-	auto_free char *claims = mem_printf(
-	    "{\"aud\":[\"istio-ca\"],\"iat\":1000,\"exp\":%lld,\"sub\":\"system:serviceaccount:%s:%s\","
-	    "\"kubernetes.io\":{\"namespace\":\"%s\",\"serviceaccount\":{\"name\":\"%s\",\"uid\":\"first\"}%s}}",
-	    (long long)expires, ns, sa, ns, sa, pod ? pod : "");
+	auto_free char *claims =
+	    mem_printf("{\"aud\":[\"istio-ca\"],\"iat\":1000,\"exp\":%lld,\"sub\":\"system:"
+		       "serviceaccount:%s:%s\","
+		       "\"kubernetes.io\":{\"namespace\":\"%s\",\"serviceaccount\":{\"name\":\"%"
+		       "s\",\"uid\":\"first\"}%s}}",
+		(long long)expires, ns, sa, ns, sa, pod ? pod : "");
 	auto_free char *header = base64url("{\"alg\":\"RS256\"}");
 	auto_free char *payload = base64url(claims);
 
