@@ -7,6 +7,7 @@
 #pragma once
 #include "command.h"
 #include <jansson.h>
+#include <stdint.h>
 
 /* To `thing`, of the pod `pod` of /pods: "warming" [{type, name, for_s}], at most 100 of those that
  * warm for a minute or longer; or "warming_unknown", why Envoy could not be asked.  Nothing of a

@@ -113,6 +113,7 @@ def refused_certificate(node, name, *words, **order):
     pod = node.pod(name)
     pod.wait_served()
     wait_refused(pod, 'no', 'no certificate: ', *words)
+    assert all(w in said(node, 'certs')[1] for w in words)
     assert node.agentd.metric('agentd_pod_problem', f'pod="{name}"', 'service="cert"') == 1
     node.istiod.order(**order)
     wait_for('its certificate', lambda: row(pod) == ('unasked', ''), PATIENCE_S)
@@ -155,6 +156,7 @@ def test_what_has_been_warming_for_a_minute(pair):
         assert {(w['type'], w['name']) for w in warming} == {('Cluster', 'no-secret'), ('Listener', 'no-routes')}
         status, text = said(node, page, client.label)
         assert status == 1 and 'no-secret' in text and 'no-routes' in text
+    wait_refused(client, 'no', 'its Envoy has not answered the last push of Cluster')  # of listeners it has
     gauges = client.netns.http(STATS, '/stats/prometheus')[1]
     for gauge in 'envoy_cluster_manager_warming_clusters', 'envoy_listener_manager_total_listeners_warming':
         assert re.search(rf'^{gauge}(?:{{}})? 1$', gauges, re.M), gauge

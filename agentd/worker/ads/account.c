@@ -99,7 +99,7 @@ unsigned ads_account_refused(const struct ads_account *a)
 	unsigned n = 0;
 
 	LL_FOREACH (a->types, t)
-		n += t->refused;
+		n += t->refused && t->nonce[0];
 	return n;
 }
 

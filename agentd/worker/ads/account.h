@@ -29,7 +29,8 @@ int64_t ads_account_request(struct ads_account *a, const struct discovery_reques
 /* Accepted, or refused if there is a `nack`.  `t` may be NULL. */
 void ads_account_settle(const struct ads_account *a, struct account_type *t, const char *nack);
 void ads_account_stream_ended(struct ads_account *a);
-unsigned ads_account_refused(const struct ads_account *a); /* types whose last push Envoy refused */
+/* Types of the present stream whose last push Envoy refused. */
+unsigned ads_account_refused(const struct ads_account *a);
 /* Of the present stream: NO if Envoy refused a push, or has not answered one for a minute. */
 enum served ads_account_served(const struct ads_account *a, struct err *why);
 json_t *ads_account_dump(const struct ads_account *a);

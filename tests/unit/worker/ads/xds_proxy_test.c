@@ -810,10 +810,12 @@ static void what_envoy_refuses_or_leaves_is_not_served(void **state)
 	answer(w, up, TYPE_LISTENER, "n2", "r");
 	is_served(w, SERVED_YES, "");
 	SOTW(w, down, .type = TYPE_LISTENER, .version = "v", .nonce = "n2", .nack = "bad");
+	assert_int_equal(xds_proxy_refused(w->xds), 1);
 	fake_rpc_end(down, RPC_CANCELLED, "");
 	connect_envoy(w, SOTW_METHOD, &up);
 	answer(w, up, TYPE_CLUSTER, "n3", "r");
 	is_served(w, SERVED_YES, ""); /* what another Envoy refused is over */
+	assert_int_equal(xds_proxy_refused(w->xds), 0);
 }
 
 static void without_a_token_nothing_is_served(void **state)
