@@ -39,7 +39,6 @@ LOG_SCOPE("xds");
 
 enum {
 	KEPT_MAX = 1 << 20,     /* of Envoy's messages before the first answer */
-	SILENT_MS = 10 * 1000,  /* istiod takes a stream, and does not answer */
 	RETURNS_MS = 60 * 1000, /* an Envoy that was refused comes again within 30 s */
 };
 
@@ -488,14 +487,13 @@ static void tell_why_not(const struct xds_proxy *x, char *out, size_t size)
 		snprintf(out, size, "%s", *away ? away : "waiting for its turn at istiod");
 }
 
-/* A stream that has just begun waits, and so does one that moves: that is no reason to warn. */
 static bool is_unasked(const struct xds_proxy *x)
 {
 	const int64_t ms = loop_uptime_ms(x->loop) - x->changed_ms;
 
 	if (!x->pair.down)
 		return !*x->why_not || ms >= RETURNS_MS;
-	return !*x->why_not && !*istiod_why_not(x->istiod) && ms < SILENT_MS;
+	return !*x->why_not && !*istiod_why_not(x->istiod) && ms < SERVED_BEGINS_MS;
 }
 
 enum served xds_proxy_served(const struct xds_proxy *x, struct err *why)

@@ -26,6 +26,7 @@ struct pod_cert {
 	struct pod_context *context;
 	struct cert_sub *subscription;
 	struct cert *cert;
+	int64_t begun_ms;     /* uptime */
 	bool may_use;         /* it, as the cache said last */
 	struct err why_not;   /* why there is none, or no newer one; code 0: nothing is wrong */
 	char *anchors;        /* of PCDS; NULL: not told yet */
@@ -195,11 +196,21 @@ static const char *no_certificate(const struct pod_cert *s)
 	return *istiod_why_not(istiod) ? istiod_why_not(istiod) : "istiod has not answered yet";
 }
 
+static bool has_only_begun(const struct pod_cert *s)
+{
+	const int64_t ms = loop_uptime_ms(s->context->shared->loop) - s->begun_ms;
+
+	return !s->why_not.code && !*istiod_why_not(s->context->plane->istiod) &&
+	       ms < SERVED_BEGINS_MS;
+}
+
 static enum served served(void *ctx, struct err *why)
 {
 	const struct pod_cert *s = ctx;
 	const int64_t now_s = loop_now_ms(s->context->shared->loop) / 1000;
 
+	if (!s->may_use && has_only_begun(s))
+		return SERVED_UNASKED;
 	if (!s->may_use || s->cert->leaf.not_after <= now_s) {
 		err_set(why, ERR_UNAVAILABLE, "no certificate: %s", no_certificate(s));
 		return SERVED_NO;
@@ -215,6 +226,7 @@ static int start(void *ctx, struct err *e)
 	struct pod_cert *s = ctx;
 
 	(void)e;
+	s->begun_ms = loop_uptime_ms(s->context->shared->loop);
 	s->file = (struct pod_file){.context = s->context,
 	    .file = LINK_FILE_ROOT,
 	    .name = "its root-cert.pem",

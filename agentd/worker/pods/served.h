@@ -15,4 +15,7 @@ enum served {
 	SERVED_NO,      /* refused, or without a certificate: there is a reason */
 };
 
+/* So long nothing is said of what has begun and met no error yet: a pod starts, a stream moves. */
+enum { SERVED_BEGINS_MS = 10 * 1000 };
+
 const char *served_word(enum served s); /* "yes", "unasked", "held", "no" */

@@ -314,7 +314,14 @@ static void a_pod_is_served_while_its_certificate_is_valid(void **state)
 	struct cert *c = make_cert("one\n");
 
 	(void)state;
-	c->leaf.not_after = loop_now_ms(shared.loop) / 1000 + 60;
+	c->leaf.not_after = loop_now_ms(shared.loop) / 1000 + 70;
+	is_served(SERVED_UNASKED, ""); /* it has only just begun */
+	fake_loop_advance(shared.loop, 9999);
+	is_served(SERVED_UNASKED, "");
+	world.away = "cannot connect";
+	is_served(SERVED_NO, "no certificate: nothing to show istiod was read yet");
+	world.away = NULL;
+	fake_loop_advance(shared.loop, 1);
 	is_served(SERVED_NO, "no certificate: nothing to show istiod was read yet");
 	row->token(s, false);
 	is_served(SERVED_NO, "no certificate: istiod has not answered yet");
