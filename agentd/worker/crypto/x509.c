@@ -13,6 +13,7 @@
 #include "common/mem.h"
 #include "common/secret.h"
 #include "identity.h"
+#include "pem.h"
 #include <openssl/encoder.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -23,8 +24,6 @@
 
 enum {
 	ELEMENTS_MAX = 64,
-	CERTS_MAX = 64, /* in one element */
-	PEM_SIZE_MAX = 256 * 1024,
 	CRL_SIZE_MAX = 1 << 20,
 	SERIAL_SIZE_MAX = 20, /* RFC 5280 4.1.2.2 */
 	CLOCK_SLACK_S = 60,
@@ -33,47 +32,13 @@ enum {
 	EC_BITS_MIN = 256,
 };
 
-/* An owning local of an OpenSSL type, as auto_free is for plain memory. */
-#define OWNED(name, type, release)                                                                 \
-	static void drop_##name(__typeof__(type) **p)                                              \
-	{                                                                                          \
-		release(*p);                                                                       \
-	}
-#define owned(name) __attribute__((cleanup(drop_##name)))
-
-static void free_certs(struct stack_st_X509 *certs)
-{
-	sk_X509_pop_free(certs, X509_free);
-}
-
-OWNED(bio, BIO, BIO_free)
 OWNED(pkey, EVP_PKEY, EVP_PKEY_free)
 OWNED(encoder, OSSL_ENCODER_CTX, OSSL_ENCODER_CTX_free)
 OWNED(req, X509_REQ, X509_REQ_free)
 OWNED(names, GENERAL_NAMES, GENERAL_NAMES_free)
 OWNED(exts, X509_EXTENSIONS, sk_X509_EXTENSION_free)
 OWNED(ext, X509_EXTENSION, X509_EXTENSION_free)
-OWNED(certs, struct stack_st_X509, free_certs)
 OWNED(crl, X509_CRL, X509_CRL_free)
-OWNED(store, X509_STORE, X509_STORE_free)
-OWNED(store_ctx, X509_STORE_CTX, X509_STORE_CTX_free)
-
-/* The first error is the cause, the later ones come from its callers. */
-static int fail(struct err *e, const char *what)
-{
-	const char *reason = ERR_reason_error_string(ERR_get_error());
-	ERR_clear_error();
-	return err_set(e, ERR_INVALID, "%s: %s", what, reason ? reason : "not valid");
-}
-
-static char *bio_text(BIO *bio)
-{
-	char *data;
-	long size = BIO_get_mem_data(bio, &data);
-	char *text = mem_zalloc((size_t)size + 1);
-	memcpy(text, data, (size_t)size);
-	return text;
-}
 
 /* --- the request --- */
 
@@ -143,7 +108,7 @@ static char *request_text(EVP_PKEY *key, enum x509_key_type type, const struct i
 	    !X509_REQ_set_pubkey(req, key) || !X509_REQ_sign(req, key, hash) ||
 	    !PEM_write_bio_X509_REQ(bio, req))
 		return NULL;
-	return bio_text(bio);
+	return pem_bio_text(bio);
 }
 
 int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
@@ -157,7 +122,7 @@ int x509_make_request(struct x509_request *out, const struct x509_key_params *k,
 		made.csr_pem = request_text(key, k->type, id);
 	if (!made.csr_pem) {
 		x509_request_clear(&made);
-		return fail(e, "cannot make a certificate request");
+		return pem_fail(e, "cannot make a certificate request");
 	}
 	ERR_clear_error();
 	*out = made;
@@ -171,86 +136,25 @@ void x509_request_clear(struct x509_request *r)
 	*r = (struct x509_request){0};
 }
 
-/* --- reading PEM --- */
-
-/* One block as a certificate; anything else in it, or behind it, is refused. */
-static X509 *block_cert(const char *type, const char *header, const unsigned char *der, long len)
-{
-	if (strcmp(type, PEM_STRING_X509) != 0 || *header)
-		return NULL;
-	const unsigned char *at = der;
-	X509 *cert = d2i_X509(NULL, &at, len);
-	if (cert && at != der + len) {
-		X509_free(cert);
-		return NULL;
-	}
-	return cert;
-}
-
-/* 1: one more certificate is in `certs`.  0: no more blocks.  -1: something else is there. */
-static int read_block(BIO *bio, struct stack_st_X509 *certs)
-{
-	char *type = NULL, *header = NULL;
-	unsigned char *der = NULL;
-	long len;
-	if (!PEM_read_bio(bio, &type, &header, &der, &len))
-		return ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE ? 0 : -1;
-	X509 *cert = block_cert(type, header, der, len);
-	OPENSSL_free(type);
-	OPENSSL_free(header);
-	OPENSSL_free(der);
-	if (!cert)
-		return -1;
-	if (!sk_X509_push(certs, cert))
-		abort();
-	return 1;
-}
-
-/* Appends the certificates of a text, 1 to `max`; there must be nothing else in it. */
-static int read_certs(
-    struct stack_st_X509 *out, const char *pem, size_t len, int max, struct err *e)
-{
-	if (len > PEM_SIZE_MAX)
-		return err_set(e, ERR_INVALID, "%zu bytes are more than %d", len, PEM_SIZE_MAX);
-	owned(bio) BIO *bio = BIO_new_mem_buf(pem, (int)len);
-	if (!bio)
-		abort();
-	int more, n = 0;
-	while ((more = read_block(bio, out)) > 0)
-		if (++n > max)
-			return err_set(
-			    e, ERR_INVALID, "more than %d certificate%s", max, max > 1 ? "s" : "");
-	if (more < 0)
-		return fail(e, "not a PEM certificate");
-	if (n == 0)
-		return err_set(e, ERR_INVALID, "no certificate in it");
-	return 0;
-}
-
-static struct stack_st_X509 *new_certs(void)
-{
-	struct stack_st_X509 *certs = sk_X509_new_null();
-	if (!certs)
-		abort();
-	return certs;
-}
+/* --- PEM --- */
 
 static char *certs_text(const struct stack_st_X509 *certs, struct err *e)
 {
 	owned(bio) BIO *bio = BIO_new(BIO_s_mem());
 	for (int i = 0; i < sk_X509_num(certs); i++) {
 		if (!bio || !PEM_write_bio_X509(bio, sk_X509_value(certs, i))) {
-			fail(e, "cannot write a certificate");
+			pem_fail(e, "cannot write a certificate");
 			return NULL;
 		}
 	}
-	return bio_text(bio);
+	return pem_bio_text(bio);
 }
 
 char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
 {
-	owned(certs) struct stack_st_X509 *certs = new_certs();
-	char *text = read_certs(certs, pem, len, CERTS_MAX, e) ? NULL : certs_text(certs, e);
+	owned(certs) struct stack_st_X509 *certs = pem_certs_new();
+	char *text =
+	    pem_certs_read(certs, pem, len, PEM_CERTS_MAX, e) ? NULL : certs_text(certs, e);
 	ERR_clear_error();
 	return text;
 }
@@ -282,14 +186,14 @@ static char *crl_text(const char *pem, size_t len, struct err *e)
 	if (!in || !out)
 		abort();
 	while ((more = copy_crl(in, out)) > 0)
-		if (++n > CERTS_MAX) {
-			err_set(e, ERR_INVALID, "more than %d revocation lists", CERTS_MAX);
+		if (++n > PEM_CERTS_MAX) {
+			err_set(e, ERR_INVALID, "more than %d revocation lists", PEM_CERTS_MAX);
 			return NULL;
 		}
 	if (more == 0 && n > 0)
-		return bio_text(out);
+		return pem_bio_text(out);
 	if (more < 0)
-		fail(e, "not a PEM revocation list");
+		pem_fail(e, "not a PEM revocation list");
 	else
 		err_set(e, ERR_INVALID, "no revocation list in it");
 	return NULL;
@@ -344,14 +248,14 @@ static char *normal_key(const char *pem, struct err *e)
 	owned(pkey) EVP_PKEY *key =
 	    bio ? PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"") : NULL;
 	if (!key) {
-		fail(e, "not a PEM private key");
+		pem_fail(e, "not a PEM private key");
 		return NULL;
 	}
 	if (check_strength(key, e))
 		return NULL;
 	char *text = key_text(key, true);
 	if (!text)
-		fail(e, "cannot write the key");
+		pem_fail(e, "cannot write the key");
 	return text;
 }
 
@@ -377,7 +281,7 @@ static int check_key(X509 *leaf, const char *key_pem, struct err *e)
 	/* The empty passphrase keeps OpenSSL from asking on the terminal. */
 	owned(pkey) EVP_PKEY *key = PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)"");
 	if (!key)
-		return fail(e, "our private key");
+		return pem_fail(e, "our private key");
 	if (EVP_PKEY_eq(X509_get0_pubkey(leaf), key) != 1)
 		return err_set(e, ERR_INVALID, "it is for another key");
 	return 0;
@@ -433,7 +337,7 @@ static int read_time(int64_t *out, const ASN1_TIME *time, struct err *e)
 {
 	struct tm tm;
 	if (!ASN1_TIME_to_tm(time, &tm))
-		return fail(e, "its validity");
+		return pem_fail(e, "its validity");
 	*out = timegm(&tm);
 	return 0;
 }
@@ -455,12 +359,12 @@ static int read_leaf(X509 *cert, struct x509_leaf *leaf, struct err *e)
 
 void x509_pem_life(const char *pem, struct x509_life *life)
 {
-	owned(certs) struct stack_st_X509 *certs = new_certs();
+	owned(certs) struct stack_st_X509 *certs = pem_certs_new();
 	struct err ignored;
 	int64_t end = 0;
 
 	*life = (struct x509_life){.n = 0};
-	if (!read_certs(certs, pem, strlen(pem), CERTS_MAX, &ignored))
+	if (!pem_certs_read(certs, pem, strlen(pem), PEM_CERTS_MAX, &ignored))
 		for (int i = 0; i < sk_X509_num(certs); i++) {
 			if (read_time(&end, X509_get0_notAfter(sk_X509_value(certs, i)), &ignored))
 				continue;
@@ -496,9 +400,9 @@ struct answer {
 
 static void free_answer(struct answer *a)
 {
-	free_certs(a->leaf);
-	free_certs(a->between);
-	free_certs(a->roots);
+	pem_certs_free(a->leaf);
+	pem_certs_free(a->between);
+	pem_certs_free(a->roots);
 }
 
 /* A certificate whose life starts within the slack is judged as of then.  Any CA in the last
@@ -516,10 +420,10 @@ static int check_path(
 		if (X509_cmp(trusted, sk_X509_value(a->leaf, 0)) == 0)
 			return err_set(e, ERR_INVALID, "it is itself one of its roots");
 		if (!X509_STORE_add_cert(store, trusted))
-			return fail(e, "its roots");
+			return pem_fail(e, "its roots");
 	}
 	if (!X509_STORE_CTX_init(ctx, store, sk_X509_value(a->leaf, 0), a->between))
-		return fail(e, "its chain");
+		return pem_fail(e, "its chain");
 	X509_VERIFY_PARAM *param = X509_STORE_CTX_get0_param(ctx);
 	X509_VERIFY_PARAM_set_time(param, life->not_before > now_s ? life->not_before : now_s);
 	X509_VERIFY_PARAM_set_purpose(param, X509_PURPOSE_ANY);
@@ -539,7 +443,7 @@ static int read_answer(struct answer *a, const char *const *chain, size_t n, str
 	for (size_t i = 0; i < n; i++) {
 		bool last = i + 1 == n;
 		struct stack_st_X509 *out = i == 0 ? a->leaf : last ? a->roots : a->between;
-		if (read_certs(out, chain[i], strlen(chain[i]), last ? CERTS_MAX : 1, e))
+		if (pem_certs_read(out, chain[i], strlen(chain[i]), last ? PEM_CERTS_MAX : 1, e))
 			return err_wrap(e, "element %zu of the certificate chain", i + 1);
 	}
 	return 0;
@@ -548,7 +452,7 @@ static int read_answer(struct answer *a, const char *const *chain, size_t n, str
 int x509_check_chain(
     const struct x509_answer *from, struct identity *id, struct x509_leaf *leaf, struct err *e)
 {
-	struct answer a = {new_certs(), new_certs(), new_certs()};
+	struct answer a = {pem_certs_new(), pem_certs_new(), pem_certs_new()};
 	struct identity found;
 	struct x509_leaf life = {0};
 	int rc = read_answer(&a, from->chain, from->n, e);
@@ -569,8 +473,8 @@ int x509_check_chain(
 
 int x509_read_leaf(const char *pem, size_t len, struct x509_leaf *leaf, struct err *e)
 {
-	owned(certs) struct stack_st_X509 *certs = new_certs();
-	int rc = read_certs(certs, pem, len, CERTS_MAX, e);
+	owned(certs) struct stack_st_X509 *certs = pem_certs_new();
+	int rc = pem_certs_read(certs, pem, len, PEM_CERTS_MAX, e);
 	if (!rc)
 		rc = read_leaf(sk_X509_value(certs, 0), leaf, e);
 	ERR_clear_error();
