@@ -1,7 +1,7 @@
 /* check.c
  *
- * What the broker sent is read -> the settings -> the roots -> a first call -> with --connect: each
- * control plane is dialled as agentd does it (istiod/pool.h).
+ * What the broker sent is read -> the settings -> roots and revocation lists -> a first call ->
+ * with --connect: each control plane is dialled as agentd does it (istiod/pool.h).
  */
 #include "check.h"
 #include "common/err.h"
@@ -13,6 +13,8 @@
 #include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/config/config.h"
+#include "worker/crypto/revocation.h"
+#include "worker/crypto/roots.h"
 #include "worker/crypto/x509.h"
 #include "worker/istiod/pool.h"
 #include "worker/link/cage.h"
@@ -29,7 +31,10 @@ struct plane {
 	const struct istiod_options *options;
 	struct link_packet told; /* what == 0: nothing about its root file */
 	char *roots_pem;         /* NULL: the system's, or none */
-	bool lost;               /* no roots: it cannot be dialled */
+	char note[ROOTS_NOTE_SIZE];
+	struct revocation *list; /* NULL: none, or not a good one */
+	struct err list_why;
+	bool lost; /* no roots: it cannot be dialled */
 	struct pool *pool;
 	bool said;
 };
@@ -62,29 +67,43 @@ static void row(struct check *k, const char *outcome, const char *what, const ch
 
 /* --- roots --- */
 
-static void take_roots(struct plane *p, int fd, struct err *e)
+static void take_roots(struct plane *p, const struct link_packet *told, int fd)
 {
 	size_t size = 0;
-	auto_free char *text = link_memfd_read(fd, &size, e);
+	struct err e = {.msg = ""};
+	auto_free char *text =
+	    told->state == LINK_FILE_CONTENT ? link_memfd_read(fd, &size, &e) : NULL;
 
-	p->roots_pem = text ? x509_normalise_pem(text, size, e) : NULL;
+	if (text)
+		p->roots_pem = roots_read(text, size, p->note, &e);
+	p->told = *told;
+	snprintf(p->told.why, LINK_WHY_SIZE, "%s", e.msg);
 }
 
-static void hear_roots(struct check *k, int broker_fd)
+static void take_list(struct plane *p, const struct link_packet *told, int fd)
+{
+	size_t size = 0;
+	auto_free char *text =
+	    told->state == LINK_FILE_CONTENT ? link_memfd_read(fd, &size, &p->list_why) : NULL;
+
+	if (text)
+		p->list = revocation_read(text, size, &p->list_why);
+}
+
+static void hear_files(struct check *k, int broker_fd)
 {
 	struct fdpass_got got;
 	struct link_packet p;
 
 	while (fdpass_receive(broker_fd, &p, sizeof(p), 0, &got) >= 0 && got.size == sizeof(p)) {
 		auto_close int fd = fdpass_first(&got);
-		struct err e = {.msg = ""};
 
 		if (p.id >= k->config->nplanes)
 			continue;
-		k->planes[p.id].told = p;
-		if (p.state == LINK_FILE_CONTENT)
-			take_roots(&k->planes[p.id], fd, &e);
-		snprintf(k->planes[p.id].told.why, LINK_WHY_SIZE, "%s", e.msg);
+		if (p.kind == LINK_FOLLOW_CRL)
+			take_list(&k->planes[p.id], &p, fd);
+		else
+			take_roots(&k->planes[p.id], &p, fd);
 	}
 }
 
@@ -108,9 +127,9 @@ static void show_life(struct check *k, const struct plane *p, const char *what)
 		row(k, "PROBLEM", what, "expired at %s: fetch the control plane's own",
 		    date_of(life.last_end, date));
 	else
-		row(k, life.first_end <= time(NULL) ? "note" : "ok", what,
-		    "%u certificate%s, the first expires at %s", life.n, life.n == 1 ? "" : "s",
-		    date_of(life.first_end, date));
+		row(k, life.first_end <= time(NULL) || *p->note ? "note" : "ok", what,
+		    "%u certificate%s, the first expires at %s%s%s", life.n, life.n == 1 ? "" : "s",
+		    date_of(life.first_end, date), *p->note ? "; " : "", p->note);
 }
 
 /* What cannot be read at all has a row of the broker's already. */
@@ -132,6 +151,53 @@ static void check_roots(struct check *k, struct plane *p)
 		row(k, "PROBLEM", what,
 		    "none: name the control plane's by --root-file %ld=FILE, or \"root: SYSTEM\"",
 		    index);
+}
+
+/* --- revocation lists --- */
+
+/* Of the roots each is a chain of its own; below which of them the mesh's certificates are is not
+ * known here, nor which CAs are between. */
+static struct revocation_trial try_list(const struct plane *p, time_t now)
+{
+	static const char end[] = "-----END CERTIFICATE-----\n";
+	struct revocation_trial best = {.result = REVOCATION_FAILS}, one;
+	const char *stop;
+
+	for (const char *at = p->roots_pem; at && (stop = strstr(at, end)); at = stop) {
+		stop += strlen(end);
+		auto_free char *root = mem_printf("%.*s", (int)(stop - at), at);
+
+		revocation_try(p->list, root, root, now, &one);
+		if (at == p->roots_pem || one.result > best.result)
+			best = one;
+	}
+	return best;
+}
+
+static void check_list(struct check *k, const struct plane *p)
+{
+	auto_free char *what = mem_printf("CRL of %s", p->options->name);
+	const time_t now = time(NULL);
+	struct revocation_trial t;
+	char date[32] = "";
+
+	if (p->list_why.code)
+		row(k, "PROBLEM", what, "%s", p->list_why.msg);
+	if (!p->list)
+		return;
+	if (!p->roots_pem)
+		return row(k, "note", what, "not tried: the roots of istiod are not known");
+	t = try_list(p, now);
+	if (t.ends)
+		date_of(t.ends, date);
+	if (t.result == REVOCATION_ENDED)
+		row(k, "PROBLEM", what, "it ended at %s: Envoys refuse all peers with it", date);
+	else if (t.result == REVOCATION_FAILS)
+		row(k, "PROBLEM", what, "Envoys refuse all peers below the roots of istiod: %s",
+		    t.why.msg);
+	else
+		row(k, t.ends && t.warn_at <= now ? "note" : "ok", what, "it ends at %s",
+		    t.ends ? date : "no time");
 }
 
 /* --- a first call --- */
@@ -227,13 +293,17 @@ int worker_check(const struct config *c, int broker_fd)
 		k.planes[i].check = &k;
 		k.planes[i].options = &c->planes[i];
 	}
-	hear_roots(&k, broker_fd);
+	hear_files(&k, broker_fd);
 	for (size_t i = 0; i < c->nplanes; i++)
 		check_roots(&k, &k.planes[i]);
+	for (size_t i = 0; i < c->nplanes; i++)
+		check_list(&k, &k.planes[i]);
 	check_call(&k);
 	if (c->connect)
 		connect_all(&k);
-	for (size_t i = 0; i < c->nplanes; i++)
+	for (size_t i = 0; i < c->nplanes; i++) {
 		free(k.planes[i].roots_pem);
+		revocation_unref(&k.planes[i].list);
+	}
 	return k.problems > 0;
 }

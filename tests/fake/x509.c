@@ -4,6 +4,8 @@
 #include "common/mem.h"
 #include "common/secret.h"
 #include "worker/crypto/identity.h"
+#include "worker/crypto/revocation.h"
+#include "worker/crypto/roots.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +66,8 @@ int x509_check_chain(
 		return err_set(e, ERR_INVALID, "expired");
 	if (leaf->not_after > from->now_s + from->ttl_max_s)
 		return err_set(e, ERR_INVALID, "lives too long");
+	if (from->n > 2)
+		(void)sscanf(from->chain[1], "BETWEEN until %" SCNd64, &leaf->chain_ends);
 	*id = named;
 	return 0;
 }
@@ -96,13 +100,101 @@ int x509_read_leaf(const char *pem, size_t len, struct x509_leaf *leaf, struct e
 	return read_leaf(pem, &key, &id, leaf, e);
 }
 
-char *x509_normalise_crl(const char *pem, size_t len, struct err *e)
+/* --- roots --- */
+
+char *roots_read(const char *pem, size_t len, char note[ROOTS_NOTE_SIZE], struct err *e)
 {
+	snprintf(note, ROOTS_NOTE_SIZE, "%s", strstr(pem, "ODD") ? "block 2 is left out" : "");
+	return x509_normalise_pem(pem, len, e);
+}
+
+char *roots_union(const char *a, const char *b)
+{
+	if (!b || !strcmp(a, b))
+		return mem_strdup(a);
+	return strcmp(a, b) < 0 ? mem_printf("%s%s", a, b) : mem_printf("%s%s", b, a);
+}
+
+/* --- revocation lists --- */
+
+struct revocation {
+	unsigned refs;
+	char *pem;
+	int64_t begins, ends;
+};
+
+struct revocation *revocation_read(const char *pem, size_t len, struct err *e)
+{
+	struct revocation *r;
+
 	if (strncmp(pem, "CRL", 3) != 0) {
 		err_set(e, ERR_INVALID, "not a CRL");
 		return NULL;
 	}
-	return mem_printf("%.*s\n", (int)len, pem);
+	r = mem_zalloc(sizeof(*r));
+	r->refs = 1;
+	r->pem = mem_printf("%.*s\n", (int)len, pem);
+	(void)sscanf(r->pem, "CRL %*s %" SCNd64 "-%" SCNd64, &r->begins, &r->ends);
+	return r;
+}
+
+struct revocation *revocation_ref(struct revocation *r)
+{
+	r->refs++;
+	return r;
+}
+
+void revocation_unref(struct revocation **revocation)
+{
+	struct revocation *r = take(*revocation);
+
+	if (!r || --r->refs)
+		return;
+	free(r->pem);
+	free(r);
+}
+
+const char *revocation_pem(const struct revocation *r)
+{
+	return r->pem;
+}
+
+int64_t revocation_next(const struct revocation *r, int64_t now_s)
+{
+	return r->begins > now_s ? r->begins : r->ends > now_s ? r->ends : 0;
+}
+
+/* Whom it refuses: "CRL of-another" all, "CRL for-ROOT" those of another root. */
+static bool is_for(const struct revocation *r, const char *roots_pem)
+{
+	const char *root = strstr(r->pem, "CRL for-");
+
+	return root ? strstr(roots_pem, "ROOT ") && roots_pem[5] == root[8]
+		    : !strstr(r->pem, "of-another");
+}
+
+void revocation_try(const struct revocation *r, const char *chain_pem, const char *roots_pem,
+    int64_t now_s, struct revocation_trial *t)
+{
+	(void)chain_pem;
+	*t = (struct revocation_trial){
+	    .result = REVOCATION_PASSES, .ends = r->ends, .warn_at = r->ends ? r->ends - 10 : 0};
+	if (!is_for(r, roots_pem) || now_s < r->begins)
+		t->result = REVOCATION_FAILS;
+	else if (r->ends && now_s >= r->ends)
+		t->result = REVOCATION_ENDED;
+	if (t->result == REVOCATION_FAILS)
+		err_set(&t->why, ERR_INVALID, "it has no list of the CA");
+	else if (t->result == REVOCATION_ENDED)
+		err_set(&t->why, ERR_INVALID, "it has ended");
+}
+
+/* --- */
+
+int64_t x509_usable_until(const struct x509_leaf *leaf)
+{
+	return leaf->chain_ends && leaf->chain_ends < leaf->not_after ? leaf->chain_ends
+								      : leaf->not_after;
 }
 
 void x509_pem_life(const char *pem, struct x509_life *life)

@@ -1,5 +1,9 @@
 /* x509.h - keys and certificates as plain text, so that a test can write any answer.
  *
+ * "BETWEEN until N" ends then.  A revocation list is "CRL NAME", or "CRL NAME BEGIN-END", by
+ * Unix seconds: "for-x" passes with certificates of "ROOT x..." only, "of-another" with none.
+ * Roots with "ODD" in them have a block that is left out.
+ *
  * The n-th key is "SECRET KEY n", its request "CSR n TYPE URI".  A leaf is the text that
  * fake_x509_leaf() writes; anything that begins with "ROOT" or "BETWEEN" is another certificate,
  * with "CRL" a revocation list, and the rest is none.

@@ -8,7 +8,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "worker/certs/crl.h"
-#include "worker/crypto/x509.h"
+#include "worker/crypto/revocation.h"
 #include "worker/link/link.h"
 
 #include <errno.h>
@@ -95,12 +95,13 @@ static void check_taken(const char *text, size_t size, const char *pem)
 {
 	struct evbuffer *of_file = lists_of(text, size), *in_force = lists_of(pem, strlen(pem));
 	struct err e;
-	auto_free char *again = x509_normalise_crl(pem, strlen(pem), &e);
+	struct revocation *again = revocation_read(pem, strlen(pem), &e);
 
 	must(evbuffer_get_length(in_force) > 0 && same(of_file, in_force));
-	must(!again || !strcmp(again, pem)); /* it can be over the limit that its source kept */
+	must(!again || !strcmp(revocation_pem(again), pem)); /* it can be over the limit that its source kept */
 	for (const char *at = pem; (at = strstr(at, "-----BEGIN ")); at++)
 		must(!strncmp(at, "-----BEGIN X509 CRL-----\n", 25));
+	revocation_unref(&again);
 	evbuffer_free(of_file);
 	evbuffer_free(in_force);
 }

@@ -15,10 +15,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct rpc_msg *m = fake_rpc_msg(data, size);
 	struct err e = {0};
-	char *got = pcds_read(m, &e);
+	char note[ROOTS_NOTE_SIZE];
+	char *got = pcds_read(m, note, &e);
 
 	if (!got && !*e.msg)
 		abort();
+	for (const char *at = note; *at; at++)
+		if (*at < ' ' || *at > '~')
+			abort();
 	if (got && *got && !strstr(got, "-----BEGIN CERTIFICATE-----"))
 		abort();
 	free(got);

@@ -24,14 +24,16 @@ class Case:
         return [leaf if isinstance(leaf, str) else pem(leaf),
                 *map(pem, (authority or self.ca.issuer).intermediates), self.ca.roots_pem]
 
-    def signed(self, names=None, public_key=None, start=None, end=None, ca=False, authority=None):
-        """A leaf as good as istiod's but for what is said."""
+    def signed(self, names=None, public_key=None, start=None, end=None, ca=False, authority=None, more=()):
+        """A leaf as good as istiod's but for what is said; `more` extensions."""
         authority = authority or self.ca.issuer
         names = [x509.UniformResourceIdentifier(self.spiffe_id)] if names is None else names
         made = (x509.CertificateBuilder().subject_name(x509.Name([])).issuer_name(authority.certificate.subject)
                 .public_key(public_key or self.public_key).serial_number(x509.random_serial_number())
                 .not_valid_before(start or now() - BACKDATE).not_valid_after(end or now() + self.ttl)
                 .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True))
+        for extension in more:
+            made = made.add_extension(extension, critical=False)
         if names:
             made = made.add_extension(x509.SubjectAlternativeName(names), critical=True)
         return made.sign(authority.key, hashes.SHA256())
@@ -86,6 +88,19 @@ def _(c):
 @_bad('ca-true')
 def _(c):
     return c.answer(c.signed(ca=True))
+
+
+@_bad('no-digital-signature')
+def _(c):
+    """OpenSSL takes it, Envoy does not; nor the next one."""
+    usage = dict.fromkeys(('digital_signature', 'content_commitment', 'data_encipherment', 'key_agreement', 'key_cert_sign',
+                           'crl_sign', 'encipher_only', 'decipher_only'), False)
+    return c.answer(c.signed(more=[x509.KeyUsage(key_encipherment=True, **usage)]))
+
+
+@_bad('must-staple')
+def _(c):
+    return c.answer(c.signed(more=[x509.TLSFeature([x509.TLSFeatureType.status_request])]))
 
 
 @_bad('expired')

@@ -1,7 +1,8 @@
 """The certificate authorities: roots by name, one of them issuing, and the server's own certificate.
 
 DIR/ca/root-cert.pem always holds the roots in force; it is what a client's node trusts.  A control
-plane that is started again in the same directory goes on with the authorities it had.
+plane that is started again in the same directory goes on with the authorities it had.  A root NAME
+that has a file DIR/ca/NAME.block is announced as that text, whatever it is.
 """
 import datetime
 import ipaddress
@@ -37,9 +38,9 @@ def _builder(subject, issuer, public_key, start, end):
             .serial_number(x509.random_serial_number()).not_valid_before(start).not_valid_after(end))
 
 
-def _usage(ca):
+def _usage(ca, crl_sign=True):
     return x509.KeyUsage(
-        digital_signature=not ca, key_encipherment=not ca, key_cert_sign=ca, crl_sign=ca,
+        digital_signature=not ca, key_encipherment=not ca, key_cert_sign=ca, crl_sign=ca and crl_sign,
         content_commitment=False, data_encipherment=False, key_agreement=False,
         encipher_only=False, decipher_only=False)
 
@@ -47,17 +48,26 @@ def _usage(ca):
 class Authority:
     """One root, with an intermediate below it if wanted.  `certificate` and `key` are what signs."""
 
-    def __init__(self, chain, key):
+    def __init__(self, chain, key, root_key=None):
         self.root, self.certificate, self.key = chain[0], chain[-1], key
         self.intermediates = chain[1:]
+        self.root_key = root_key or key  # that of an intermediate's root is not kept
 
     @classmethod
-    def new(cls, name, intermediate=False):
-        root, key = cls._make(f'root {name}', None, None)
+    def new(cls, name, intermediate=False, crl_sign=True):
+        root, root_key = cls._make(f'root {name}', None, None, crl_sign)
         if not intermediate:
-            return cls([root], key)
-        below, key = cls._make(f'intermediate {name}', root, key)
-        return cls([root, below], key)
+            return cls([root], root_key)
+        below, key = cls._make(f'intermediate {name}', root, root_key, crl_sign)
+        return cls([root, below], key, root_key)
+
+    def root_before(self):
+        """With the root's name and key; it has ended."""
+        root = self.root
+        builder = _builder(root.subject, root.subject, root.public_key(), now() - 2 * BACKDATE, now() - BACKDATE)
+        for extension in root.extensions:
+            builder = builder.add_extension(extension.value, extension.critical)
+        return builder.sign(self.root_key, hashes.SHA256())
 
     @classmethod
     def kept(cls, path):
@@ -69,14 +79,14 @@ class Authority:
         path.write_text(''.join(map(pem, [self.root, *self.intermediates])) + key_pem(self.key))
 
     @staticmethod
-    def _make(cn, parent, parent_key):
+    def _make(cn, parent, parent_key, crl_sign):
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, 'agentd tests'),
                              x509.NameAttribute(NameOID.COMMON_NAME, cn)])
         made = (_builder(subject, parent.subject if parent else subject, key.public_key(),
                          now() - BACKDATE, now() + _YEARS)
                 .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-                .add_extension(_usage(ca=True), critical=True)
+                .add_extension(_usage(True, crl_sign), critical=True)
                 .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
                 .sign(parent_key or key, hashes.SHA256()))
         return made, key
@@ -117,11 +127,15 @@ class CA:
             self._authorities[name] = Authority.kept(path)
         return self._authorities[name]
 
+    def _root_text(self, name):
+        block = self.directory / f'{name}.block'
+        return block.read_text() if block.exists() else pem(self._authority(name).root)
+
     def use(self, issuer, roots):
         """Issue with `issuer` from now on and announce `roots`; authorities are made when first named."""
         self.issuer_name, self.root_names = issuer, list(roots)
         self.issuer = self._authority(issuer)
-        self.roots_pem = ''.join(pem(self._authority(r).root) for r in roots)
+        self.roots_pem = ''.join(map(self._root_text, roots))
         self.make_server_certificate()
         new = self.directory / 'root-cert.pem.new'
         new.write_text(self.roots_pem)

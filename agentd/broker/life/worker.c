@@ -233,20 +233,26 @@ int life_worker_exit_code(int wait_status)
 	return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
-/* All that it will be told waits for it: the roots that there are, each with its number. */
-static void tell_roots(const struct broker_options *o, int sock)
+static void tell_files(const char *const *files, enum link_followed kind, int sock)
 {
 	for (unsigned i = 0; i < LINK_PLANES_MAX; i++) {
-		struct link_packet p = {.what = LINK_FILE, .id = i};
+		struct link_packet p = {.what = LINK_FILE, .kind = kind, .id = i};
 		struct broker_content c;
 
-		if (!o->root_files[i])
+		if (!files[i])
 			continue;
-		broker_file_read_path(o->root_files[i], &c);
+		broker_file_read_path(files[i], &c);
 		p.state = c.state;
 		(void)fdpass_send(sock, &p, sizeof(p), c.fd);
 		mem_closep(&c.fd);
 	}
+}
+
+/* All that it will be told waits for it: the roots and lists that there are, by their numbers. */
+static void tell_all(const struct broker_options *o, int sock)
+{
+	tell_files(o->root_files, LINK_FOLLOW_ROOT, sock);
+	tell_files(o->crl_files, LINK_FOLLOW_CRL, sock);
 	(void)shutdown(sock, SHUT_WR);
 }
 
@@ -270,7 +276,7 @@ int life_worker_check(const struct broker_options *o, struct err *e)
 		return err_sys(e, "socketpair");
 	}
 	if (o->mode != BROKER_CHECK_STATE)
-		tell_roots(o, pair[0]);
+		tell_all(o, pair[0]);
 	pid_t pid = life_worker_start(&wk, o, pair[1], check_of(o), e);
 	life_worker_close(&wk);
 	close(pair[1]);

@@ -296,7 +296,8 @@ static struct cert *believe(
     struct cert_entry *e, const char *const *chain, size_t n, struct err *why)
 {
 	const char *td = cert_entry_trust_domain(e);
-	const struct x509_answer answer = {.chain = chain,
+	const char *elements[CERT_ELEMENTS_MAX];
+	const struct x509_answer answer = {.chain = elements,
 	    .n = n,
 	    .key_pem = e->making.request.key_pem,
 	    .expect_td = *td ? td : NULL,
@@ -304,8 +305,11 @@ static struct cert *believe(
 	    .ttl_max_s = e->spec.ttl_s + CERT_BACKDATING_S};
 	struct cert *c = cert_new(chain, n, why);
 
-	if (c)
+	if (c) {
+		memcpy(elements, chain, n * sizeof(*chain));
+		elements[n - 1] = c->root_pem; /* what is none of them is left out */
 		c->id = e->making.id;
+	}
 	if (!c || x509_check_chain(&answer, &c->id, &c->leaf, why)) {
 		err_wrap(why, "answer of %s", istiod_options(e->cache->istiod)->name);
 		cert_unref(&c);

@@ -8,7 +8,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/crypto/x509.h"
+#include "worker/crypto/revocation.h"
 #include "worker/link/link.h"
 #include <errno.h>
 #include <string.h>
@@ -46,12 +46,16 @@ static void on_file(void *ctx, const struct link_content *content)
 {
 	struct crl *c = ctx;
 	struct err why = {0};
+	struct revocation *list = NULL;
 	char *pem = NULL;
 
 	if (content->data)
-		pem = x509_normalise_crl(content->data, content->size, &why);
+		list = revocation_read(content->data, content->size, &why);
 	else
 		why = *content->e;
+	if (list)
+		pem = mem_strdup(revocation_pem(list));
+	revocation_unref(&list);
 	if (pem || why.code == ENOENT) {
 		c->why = (struct err){0};
 		put(c, pem);

@@ -7,19 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-/* Of element `i`. */
-static void note_end(struct cert *c, size_t i, const char *pem)
-{
-	int64_t *ends = i == c->n - 1 ? &c->root_ends : &c->chain_ends;
-	struct x509_life life;
-
-	if (i == 0)
-		return;
-	x509_pem_life(pem, &life);
-	if (life.n && (!*ends || life.first_end < *ends))
-		*ends = life.first_end;
-}
-
 /* Envoy gets every element, the roots too; root = the last one (istio-agent.md 0.13). */
 struct cert *cert_new(const char *const *chain, size_t n, struct err *e)
 {
@@ -34,7 +21,9 @@ struct cert *cert_new(const char *const *chain, size_t n, struct err *e)
 	}
 	c->n = n;
 	for (size_t i = 0; i < n; i++) {
-		auto_free char *pem = x509_normalise_pem(chain[i], strlen(chain[i]), e);
+		const bool last = i == n - 1;
+		auto_free char *pem = last ? roots_read(chain[i], strlen(chain[i]), c->note, e)
+					   : x509_normalise_pem(chain[i], strlen(chain[i]), e);
 		auto_free char *before = take(c->chain_pem);
 
 		if (!pem) {
@@ -42,10 +31,9 @@ struct cert *cert_new(const char *const *chain, size_t n, struct err *e)
 			return NULL;
 		}
 		c->chain_pem = mem_printf("%s%s", before ? before : "", pem);
-		note_end(c, i, pem);
 		c->element_size[i] = strlen(pem);
-		if (i == n - 1)
-			c->root_pem = roots_union(pem, NULL);
+		if (last)
+			c->root_pem = take(pem);
 	}
 	return c;
 }
@@ -87,10 +75,10 @@ json_t *cert_dump(const struct cert *c)
 		cert_time(c->leaf.not_before, from);
 		cert_time(c->leaf.not_after, until);
 	}
-	if (c && c->chain_ends)
-		cert_time(c->chain_ends, chain);
-	if (c && c->root_ends)
-		cert_time(c->root_ends, root);
+	if (c && c->leaf.chain_ends)
+		cert_time(c->leaf.chain_ends, chain);
+	if (c && c->leaf.root_ends)
+		cert_time(c->leaf.root_ends, root);
 	return json_pack("{s:s, s:s, s:s, s:s, s:s}", "serial", c ? c->leaf.serial : "",
 	    "not_before", from, "not_after", until, "chain_not_after", chain, "root_not_after",
 	    root);

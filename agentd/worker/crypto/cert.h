@@ -1,6 +1,7 @@
 /* cert.h - an issued certificate: immutable, counted; the last unref wipes the key. */
 #pragma once
 #include "identity.h"
+#include "roots.h"
 #include "x509.h"
 #include <jansson.h>
 
@@ -12,11 +13,8 @@ struct cert {
 	struct x509_leaf leaf;
 	char *key_pem, *chain_pem; /* the chain: every element of the answer, roots too */
 	size_t n, element_size[CERT_ELEMENTS_MAX]; /* of the chain's text, in bytes */
-	char *root_pem; /* the answer's last element, as roots_union() has it */
-	/* When the first certificate between leaf and roots ends, and the first root; 0: there is
-	 * none.
-	 */
-	int64_t chain_ends, root_ends;
+	char *root_pem;             /* the answer's last element, as roots_read() has it */
+	char note[ROOTS_NOTE_SIZE]; /* of that, too */
 };
 
 /* Returns one reference, with chain and root from the elements of an answer.  The caller fills in

@@ -24,7 +24,6 @@
 
 enum {
 	ELEMENTS_MAX = 64,
-	CRL_SIZE_MAX = 1 << 20,
 	SERIAL_SIZE_MAX = 20, /* RFC 5280 4.1.2.2 */
 	CLOCK_SLACK_S = 60,
 	KEY_SIZE_MAX = 64 * 1024,
@@ -38,7 +37,6 @@ OWNED(req, X509_REQ, X509_REQ_free)
 OWNED(names, GENERAL_NAMES, GENERAL_NAMES_free)
 OWNED(exts, X509_EXTENSIONS, sk_X509_EXTENSION_free)
 OWNED(ext, X509_EXTENSION, X509_EXTENSION_free)
-OWNED(crl, X509_CRL, X509_CRL_free)
 
 /* --- the request --- */
 
@@ -155,57 +153,6 @@ char *x509_normalise_pem(const char *pem, size_t len, struct err *e)
 	owned(certs) struct stack_st_X509 *certs = pem_certs_new();
 	char *text =
 	    pem_certs_read(certs, pem, len, PEM_CERTS_MAX, e) ? NULL : certs_text(certs, e);
-	ERR_clear_error();
-	return text;
-}
-
-/* One more list from `in` to `out`; results as read_block. */
-static int copy_crl(BIO *in, BIO *out)
-{
-	char *type = NULL, *header = NULL;
-	unsigned char *der = NULL;
-	const unsigned char *at;
-	long len;
-	if (!PEM_read_bio(in, &type, &header, &der, &len))
-		return ERR_GET_REASON(ERR_peek_last_error()) == PEM_R_NO_START_LINE ? 0 : -1;
-	at = der;
-	bool ours = !strcmp(type, PEM_STRING_X509_CRL) && !*header;
-	owned(crl) X509_CRL *crl = ours ? d2i_X509_CRL(NULL, &at, len) : NULL;
-	bool good = crl && at == der + len && PEM_write_bio_X509_CRL(out, crl);
-	OPENSSL_free(type);
-	OPENSSL_free(header);
-	OPENSSL_free(der);
-	return good ? 1 : -1;
-}
-
-static char *crl_text(const char *pem, size_t len, struct err *e)
-{
-	owned(bio) BIO *in = BIO_new_mem_buf(pem, (int)len);
-	owned(bio) BIO *out = BIO_new(BIO_s_mem());
-	int more, n = 0;
-	if (!in || !out)
-		abort();
-	while ((more = copy_crl(in, out)) > 0)
-		if (++n > PEM_CERTS_MAX) {
-			err_set(e, ERR_INVALID, "more than %d revocation lists", PEM_CERTS_MAX);
-			return NULL;
-		}
-	if (more == 0 && n > 0)
-		return pem_bio_text(out);
-	if (more < 0)
-		pem_fail(e, "not a PEM revocation list");
-	else
-		err_set(e, ERR_INVALID, "no revocation list in it");
-	return NULL;
-}
-
-char *x509_normalise_crl(const char *pem, size_t len, struct err *e)
-{
-	char *text = NULL;
-	if (len > CRL_SIZE_MAX)
-		err_set(e, ERR_INVALID, "%zu bytes are more than %d", len, CRL_SIZE_MAX);
-	else
-		text = crl_text(pem, len, e);
 	ERR_clear_error();
 	return text;
 }
@@ -327,6 +274,12 @@ static int check_kind(X509 *leaf, struct err *e)
 	if (flags & EXFLAG_CA ||
 	    (flags & EXFLAG_KUSAGE && X509_get_key_usage(leaf) & KU_KEY_CERT_SIGN))
 		return err_set(e, ERR_INVALID, "it is a CA certificate");
+	if (flags & EXFLAG_KUSAGE && !(X509_get_key_usage(leaf) & KU_DIGITAL_SIGNATURE))
+		return err_set(
+		    e, ERR_INVALID, "Envoy would refuse it: its key usage lacks digitalSignature");
+	if (X509_get_ext_by_NID(leaf, NID_tlsfeature, -1) >= 0)
+		return err_set(e, ERR_INVALID,
+		    "Envoy would refuse it: it asks for an OCSP staple (TLS feature)");
 	uint32_t both = XKU_SSL_SERVER | XKU_SSL_CLIENT; /* without the extension all are set */
 	if ((X509_get_extended_key_usage(leaf) & both) != both)
 		return err_set(e, ERR_INVALID, "it is not for both TLS servers and clients");
@@ -357,23 +310,69 @@ static int read_leaf(X509 *cert, struct x509_leaf *leaf, struct err *e)
 	return read_time(&leaf->not_after, X509_get0_notAfter(cert), e);
 }
 
+static int64_t end_of(X509 *cert)
+{
+	struct err ignored;
+	int64_t end = 0;
+	(void)read_time(&end, X509_get0_notAfter(cert), &ignored);
+	return end;
+}
+
+static bool has_one_name(X509 *a, X509 *b)
+{
+	return !X509_NAME_cmp(X509_get_subject_name(a), X509_get_subject_name(b));
+}
+
+static bool has_one_key(X509 *a, X509 *b)
+{
+	return EVP_PKEY_eq(X509_get0_pubkey(a), X509_get0_pubkey(b)) == 1;
+}
+
+/* Is there one more of its name: with its key and a later end, or with another key? */
+static void look_beside(const struct stack_st_X509 *certs, X509 *cert, bool *renewed, bool *alike)
+{
+	*renewed = *alike = false;
+	for (int i = 0; i < sk_X509_num(certs); i++) {
+		X509 *other = sk_X509_value(certs, i);
+		if (other == cert || !has_one_name(cert, other))
+			continue;
+		if (has_one_key(cert, other))
+			*renewed |= end_of(other) > end_of(cert);
+		else
+			*alike |= !X509_get0_subject_key_id(cert);
+	}
+}
+
+static void add_life(struct x509_life *life, const struct stack_st_X509 *certs, X509 *cert)
+{
+	int64_t end = end_of(cert);
+	bool renewed, alike;
+	look_beside(certs, cert, &renewed, &alike);
+	life->n++;
+	life->alike += alike;
+	if (!renewed && (!life->first_end || end < life->first_end))
+		life->first_end = end;
+	if (end > life->last_end)
+		life->last_end = end;
+}
+
 void x509_pem_life(const char *pem, struct x509_life *life)
 {
 	owned(certs) struct stack_st_X509 *certs = pem_certs_new();
 	struct err ignored;
-	int64_t end = 0;
-
 	*life = (struct x509_life){.n = 0};
 	if (!pem_certs_read(certs, pem, strlen(pem), PEM_CERTS_MAX, &ignored))
-		for (int i = 0; i < sk_X509_num(certs); i++) {
-			if (read_time(&end, X509_get0_notAfter(sk_X509_value(certs, i)), &ignored))
-				continue;
-			if (!life->n || end < life->first_end)
-				life->first_end = end;
-			if (!life->n++ || end > life->last_end)
-				life->last_end = end;
-		}
+		for (int i = 0; i < sk_X509_num(certs); i++)
+			add_life(life, certs, sk_X509_value(certs, i));
 	ERR_clear_error();
+}
+
+int64_t x509_usable_until(const struct x509_leaf *leaf)
+{
+	int64_t end = leaf->not_after;
+	if (leaf->chain_ends && leaf->chain_ends < end)
+		end = leaf->chain_ends;
+	return leaf->root_ends && leaf->root_ends < end ? leaf->root_ends : end;
 }
 
 /* The wall clocks of CA and node may differ a little, in both directions. */
@@ -405,10 +404,28 @@ static void free_answer(struct answer *a)
 	pem_certs_free(a->roots);
 }
 
+/* `path` leads from the leaf to one of the roots. */
+static void note_path(
+    struct x509_leaf *leaf, const struct stack_st_X509 *path, const struct stack_st_X509 *roots)
+{
+	int top = sk_X509_num(path) - 1;
+	X509 *root = sk_X509_value(path, top);
+	for (int i = 1; i < top; i++) {
+		int64_t end = end_of(sk_X509_value(path, i));
+		if (!leaf->chain_ends || end < leaf->chain_ends)
+			leaf->chain_ends = end;
+	}
+	for (int i = 0; i < sk_X509_num(roots); i++) {
+		X509 *other = sk_X509_value(roots, i);
+		int64_t end = end_of(other);
+		if (end > leaf->root_ends && has_one_name(other, root) && has_one_key(other, root))
+			leaf->root_ends = end;
+	}
+}
+
 /* A certificate whose life starts within the slack is judged as of then.  Any CA in the last
  * element is trusted, self-signed or not, as for Go (a mesh's CA under a company's root). */
-static int check_path(
-    const struct answer *a, const struct x509_leaf *life, int64_t now_s, struct err *e)
+static int check_path(const struct answer *a, struct x509_leaf *life, int64_t now_s, struct err *e)
 {
 	owned(store) X509_STORE *store = X509_STORE_new();
 	owned(store_ctx) X509_STORE_CTX *ctx = X509_STORE_CTX_new();
@@ -428,8 +445,10 @@ static int check_path(
 	X509_VERIFY_PARAM_set_time(param, life->not_before > now_s ? life->not_before : now_s);
 	X509_VERIFY_PARAM_set_purpose(param, X509_PURPOSE_ANY);
 	X509_VERIFY_PARAM_set_flags(param, X509_V_FLAG_PARTIAL_CHAIN);
-	if (X509_verify_cert(ctx) == 1)
+	if (X509_verify_cert(ctx) == 1) {
+		note_path(life, X509_STORE_CTX_get0_chain(ctx), a->roots);
 		return 0;
+	}
 	return err_set(e, ERR_INVALID, "its chain does not lead to its roots: %s",
 	    X509_verify_cert_error_string(X509_STORE_CTX_get_error(ctx)));
 }

@@ -16,6 +16,7 @@
 #include "turnstile.h"
 #include "worker/base/loop.h"
 #include "worker/base/metrics.h"
+#include "worker/crypto/roots.h"
 #include "worker/crypto/x509.h"
 #include "worker/link/link.h"
 #include <stddef.h>
@@ -57,14 +58,18 @@ static void on_root(void *ctx, const struct link_content *c)
 {
 	struct istiod *i = ctx;
 	auto_free char *pem = NULL;
+	char note[ROOTS_NOTE_SIZE];
 	struct err e;
 
 	if (!c->data)
 		return root_failed(i, c->e);
-	pem = x509_normalise_pem(c->data, c->size, &e);
+	pem = roots_read(c->data, c->size, note, &e);
 	if (!pem)
 		return root_failed(i, &e);
 	i->why_not = (struct err){0};
+	if (*note && strcmp(note, i->roots_note) != 0)
+		log_warn(i->options.name, "root certificate: %s", note);
+	snprintf(i->roots_note, sizeof(i->roots_note), "%s", note);
 	if (i->roots_pem && !strcmp(pem, i->roots_pem))
 		return;
 	if (i->roots_pem)
@@ -307,9 +312,9 @@ json_t *istiod_dump(const struct istiod *i)
 
 	json_array_extend(connections, owned);
 	json_decref(owned);
-	return json_pack("{s:s, s:s, s:s, s:I, s:s, s:b, s:o, s:i, s:s}", "name", o->name,
+	return json_pack("{s:s, s:s, s:s, s:I, s:s, s:s, s:b, s:o, s:i, s:s}", "name", o->name,
 	    "address", o->address, "root", o->root, "root_expires",
-	    (json_int_t)istiod_root_expires(i), "trust_domain", i->trust_domain, "connected",
-	    istiod_connected(i), "connections", connections, "waiting",
-	    (int)turnstile_waiting(i->turnstile), "why_not", why_not);
+	    (json_int_t)istiod_root_expires(i), "root_note", i->roots_note, "trust_domain",
+	    i->trust_domain, "connected", istiod_connected(i), "connections", connections,
+	    "waiting", (int)turnstile_waiting(i->turnstile), "why_not", why_not);
 }

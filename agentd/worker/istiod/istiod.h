@@ -82,6 +82,7 @@ const char *istiod_why_not(const struct istiod *i);
 bool istiod_connected(const struct istiod *i); /* by one of its connections, now */
 /* When the first of its root certificates expires, Unix s; 0: the system's, or none yet. */
 int64_t istiod_root_expires(const struct istiod *i);
-/* name, address, root, root_expires, trust_domain, connected, connections[{state, streams,
- * quarantine}], waiting, why_not: until the first connection it is there, too */
+/* name, address, root, root_expires, root_note: what of the file is left out, trust_domain,
+ * connected, connections[{state, streams, quarantine}], waiting, why_not: until the first
+ * connection it is there, too */
 json_t *istiod_dump(const struct istiod *i);

@@ -2,6 +2,7 @@
 #pragma once
 #include "common/err.h"
 #include "istiod.h"
+#include "worker/crypto/roots.h"
 #include "worker/crypto/x509.h"
 
 struct istiod {
@@ -11,7 +12,8 @@ struct istiod {
 	struct link_follow *root;
 	char *roots_pem; /* NULL: the system's, or none yet */
 	struct x509_life roots_life;
-	struct err why_not; /* of the root; code 0: fine */
+	char roots_note[ROOTS_NOTE_SIZE]; /* as roots_read() has it */
+	struct err why_not;               /* of the root; code 0: fine */
 	char trust_domain[256];
 	struct pool *pool;
 	struct istiod_own *owns; /* pods with a connection of their own */

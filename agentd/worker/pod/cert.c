@@ -7,6 +7,7 @@
  * for.
  */
 #include "common/err.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "file.h"
 #include "identity.h"
@@ -20,16 +21,20 @@
 #include "worker/crypto/roots.h"
 #include "worker/istiod/istiod.h"
 #include "worker/pods/pod.h"
+#include <stdio.h>
 #include <string.h>
+
+LOG_SCOPE("cert");
 
 struct pod_cert {
 	struct pod_context *context;
 	struct cert_sub *subscription;
 	struct cert *cert;
-	int64_t begun_ms;     /* uptime */
-	bool may_use;         /* it, as the cache said last */
-	struct err why_not;   /* why there is none, or no newer one; code 0: nothing is wrong */
-	char *anchors;        /* of PCDS; NULL: not told yet */
+	int64_t begun_ms;   /* uptime */
+	bool may_use;       /* it, as the cache said last */
+	struct err why_not; /* why there is none, or no newer one; code 0: nothing is wrong */
+	char *anchors;      /* of PCDS; NULL: not told yet */
+	char anchors_note[ROOTS_NOTE_SIZE];
 	char *bundle;         /* the certificate's roots and these; NULL: just those */
 	struct pod_file file; /* of what the pod trusts */
 };
@@ -75,10 +80,14 @@ static void set_trust(struct pod_cert *s, struct cert *c)
 static int on_anchors(void *ctx, const struct rpc_msg *response, struct err *e)
 {
 	struct pod_cert *s = ctx;
-	char *anchors = pcds_read(response, e);
+	char note[ROOTS_NOTE_SIZE];
+	char *anchors = pcds_read(response, note, e);
 
 	if (!anchors)
 		return -1;
+	if (*note && strcmp(note, s->anchors_note) != 0)
+		log_warn(s->context->pod->label, "trust anchors of istiod: %s", note);
+	snprintf(s->anchors_note, sizeof(s->anchors_note), "%s", note);
 	free(s->anchors);
 	s->anchors = anchors;
 	if (s->cert)
@@ -246,6 +255,14 @@ static void stop(void *ctx)
 	free(s->anchors);
 }
 
+static void dump(void *ctx, json_t *o)
+{
+	const struct pod_cert *s = ctx;
+
+	if (*s->anchors_note)
+		json_object_set_new(o, "trust_anchors", json_string(s->anchors_note));
+}
+
 static void measure(void *ctx, const char *labels)
 {
 	const struct pod_cert *s = ctx;
@@ -269,5 +286,6 @@ const struct pod_service pod_cert_service = {
     .directory = on_directory,
     .token = on_token,
     .call = on_call,
+    .dump = dump,
     .measure = measure,
 };

@@ -527,7 +527,7 @@ static void trust_anchors_of_istiod_reach_the_pod(void **state)
 	    fake_link_written(w.link, &w.a, LINK_FILE_ROOT, &len), "ROOT a\nROOT of istiod\n");
 
 	push_anchors(&w, ads, "ROOT a", ""); /* the same is no news */
-	push_anchors(&w, ads, "ROOT b", "garbage");
+	push_anchors(&w, ads, "words", "garbage");
 	assert_int_equal(fake_rpc_sent(root), 2);
 	sent = fake_rpc_sent_bytes(ads, 4, &len);
 	assert_true(holds(sent, len, "trust anchor 2")); /* a NACK */

@@ -71,10 +71,12 @@ static struct evbuffer *response(enum discovery_flavour f, struct evbuffer *any)
 	return m;
 }
 
+static char note[ROOTS_NOTE_SIZE];
+
 static char *read_it(struct evbuffer *m, struct err *e)
 {
 	struct rpc_msg *msg = fake_rpc_msg(evbuffer_pullup(m, -1), evbuffer_get_length(m));
-	char *got = pcds_read(msg, e);
+	char *got = pcds_read(msg, note, e);
 
 	fake_rpc_msg_free(&msg);
 	evbuffer_free(m);
@@ -134,16 +136,33 @@ static void refused(struct evbuffer *m, const char *expected)
 		fail_msg("\"%s\" lacks \"%s\"", e.msg, expected);
 }
 
-static void what_is_none_is_refused_whole(void **state)
+/* An old set is better than none, and a good anchor than an old set. */
+static void what_is_no_anchor_is_left_out_and_named(void **state)
 {
-	static const char *const bad[] = {"ROOT one", "garbage"};
+	static const char *const pems[] = {"garbage", "ROOT one", "ROOT of ODD ones"};
+	struct err e = {0};
+
+	(void)state;
+	auto_free char *got =
+	    read_it(response(DISCOVERY_SOTW, any_of(TYPE_PROXY_CONFIG, config(3, pems))), &e);
+	assert_string_equal(got, "ROOT one\nROOT of ODD ones\n");
+	assert_string_equal(note, "trust anchor 1: not PEM; trust anchor 3: block 2 is left out");
+	auto_free char *fine =
+	    read_it(response(DISCOVERY_SOTW, any_of(TYPE_PROXY_CONFIG, config(1, pems + 1))), &e);
+	assert_string_equal(fine, "ROOT one\n");
+	assert_string_equal(note, "");
+}
+
+static void what_has_no_anchor_is_refused_whole(void **state)
+{
+	static const char *const bad[] = {"words", "garbage"};
 	struct evbuffer *broken = buffer(), *empty = buffer();
 
 	(void)state;
 	evbuffer_add(broken, "\xff\xff", 2);
 	for (int f = DISCOVERY_SOTW; f <= DISCOVERY_DELTA; f++) {
 		refused(response(f, any_of(TYPE_PROXY_CONFIG, config(2, bad))),
-		    "trust anchor 2: not PEM");
+		    "trust anchor 1: not PEM; trust anchor 2: not PEM");
 		refused(response(f, any_of(TYPE_CLUSTER, config(1, bad))), "no ProxyConfig");
 	}
 	refused(response(DISCOVERY_SOTW, any_of(TYPE_PROXY_CONFIG, broken)), "malformed");
@@ -183,7 +202,8 @@ int main(void)
 	    cmocka_unit_test(anchors_of_both_flavours),
 	    cmocka_unit_test(only_the_first_resource),
 	    cmocka_unit_test(an_empty_config_has_none),
-	    cmocka_unit_test(what_is_none_is_refused_whole),
+	    cmocka_unit_test(what_is_no_anchor_is_left_out_and_named),
+	    cmocka_unit_test(what_has_no_anchor_is_refused_whole),
 	    cmocka_unit_test(it_is_bounded),
 	};
 

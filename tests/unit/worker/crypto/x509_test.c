@@ -33,8 +33,8 @@ static struct x509_request ours;
 /* --- a CA --- */
 
 struct recipe {
-	const char *san, *basic, *usage, *eku; /* NULL: extension left out */
-	int64_t starts, ends;                  /* relative to NOW */
+	const char *san, *basic, *usage, *eku, *feature; /* NULL: extension left out */
+	int64_t starts, ends;                            /* relative to NOW */
 	bool nul_in_san, san_twice;
 	unsigned serial_bytes; /* of 0xab; 0: serial number 1 */
 };
@@ -85,6 +85,7 @@ static X509 *issue(const struct recipe *r, const char *cn, EVP_PKEY *key, const 
 	add_extension(cert, by->cert, NID_basic_constraints, r->basic);
 	add_extension(cert, by->cert, NID_key_usage, r->usage);
 	add_extension(cert, by->cert, NID_ext_key_usage, r->eku);
+	add_extension(cert, by->cert, NID_tlsfeature, r->feature);
 	add_extension(cert, by->cert, NID_subject_alt_name, r->san);
 	if (r->san_twice)
 		add_extension(cert, by->cert, NID_subject_alt_name, r->san);
@@ -392,6 +393,19 @@ static void test_ca_is_no_leaf(void **state)
 	refuse(&r, "it is a CA certificate");
 }
 
+/* Beyond what OpenSSL asks: Envoy would keep it, and refuse what names it. */
+static void test_what_envoy_refuses(void **state)
+{
+	(void)state;
+	struct recipe r = good();
+	r.usage = "critical,keyEncipherment";
+	refuse(&r, "Envoy would refuse it: its key usage lacks digitalSignature");
+	r.usage = NULL; /* without the extension all is allowed */
+	accept(&r);
+	r.feature = "status_request";
+	refuse(&r, "Envoy would refuse it: it asks for an OCSP staple");
+}
+
 static void test_malformed_extension(void **state)
 {
 	(void)state;
@@ -552,6 +566,37 @@ static void test_roots(void **state)
 	/* what is not last is not trusted */
 	const char *swapped[] = {a.leaf, a.inter, a.root, a.other_root};
 	assert_refused(check_elements(swapped, 4, &e), &e, "does not lead to its roots");
+	drop_answer(&a);
+}
+
+/* Of a root and its renewal with the same key, what ends last counts. */
+static void test_ends_of_its_path(void **state)
+{
+	(void)state;
+	struct answer a = make_answer();
+	struct recipe by = {.basic = "critical,CA:TRUE", .usage = "critical,keyCertSign"};
+	struct ca self = {.key = root.key}, renewed = {.key = root.key};
+	struct identity id = WEB;
+	struct x509_leaf leaf;
+	struct err e;
+	by.starts = -9 * DAY, by.ends = -DAY;
+	renewed.cert = issue(&by, "root", root.key, &self);
+	auto_free char *old = pem_of(renewed.cert);
+	auto_free char *both = mem_printf("%s%s%s", old, a.root, a.other_root);
+	const char *chain[] = {a.leaf, a.inter, both};
+	struct check c = {chain, 3, ours.key_pem, "cluster.local", DAY};
+	assert_int_equal(run_check(&c, &id, &leaf, &e), 0);
+	struct x509_life inter_life, root_life;
+	x509_pem_life(a.inter, &inter_life);
+	x509_pem_life(a.root, &root_life);
+	assert_int_equal(leaf.chain_ends, inter_life.first_end);
+	assert_int_equal(leaf.root_ends, root_life.first_end);
+	assert_int_equal(x509_usable_until(&leaf), leaf.not_after);
+	leaf.chain_ends = leaf.not_after - 1;
+	assert_int_equal(x509_usable_until(&leaf), leaf.not_after - 1);
+	leaf.root_ends = leaf.not_after - 2;
+	assert_int_equal(x509_usable_until(&leaf), leaf.not_after - 2);
+	X509_free(renewed.cert);
 	drop_answer(&a);
 }
 
@@ -790,6 +835,8 @@ int main(void)
 	    cmocka_unit_test(test_other_identity),
 	    cmocka_unit_test(test_hidden_names),
 	    cmocka_unit_test(test_ca_is_no_leaf),
+	    cmocka_unit_test(test_what_envoy_refuses),
+	    cmocka_unit_test(test_ends_of_its_path),
 	    cmocka_unit_test(test_malformed_extension),
 	    cmocka_unit_test(test_usage),
 	    cmocka_unit_test(test_life),

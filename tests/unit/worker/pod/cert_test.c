@@ -33,6 +33,7 @@ static struct {
 	local_handler anchors;
 	void *anchors_ctx;
 	const char *anchors_now; /* NULL: the response is not usable */
+	const char *note;        /* what of it is left out */
 	int certified;
 	const char *away; /* NULL: istiod is there */
 } world;
@@ -141,9 +142,10 @@ void xds_proxy_take(struct xds_proxy *x, const char *type_url, local_handler han
 	world.anchors_ctx = ctx;
 }
 
-char *pcds_read(const struct rpc_msg *response, struct err *e)
+char *pcds_read(const struct rpc_msg *response, char note[ROOTS_NOTE_SIZE], struct err *e)
 {
 	(void)response;
+	snprintf(note, ROOTS_NOTE_SIZE, "%s", world.note ? world.note : "");
 	if (!world.anchors_now)
 		err_set(e, ERR_PROTOCOL, "not usable");
 	return mem_strdup(world.anchors_now);
@@ -367,6 +369,24 @@ static void anchors_join_the_roots(void **state)
 	assert_null(context.roots);
 }
 
+static void anchors_that_are_left_out_are_named(void **state)
+{
+	json_t *o = json_object();
+
+	(void)state;
+	row->directory(s);
+	world.note = "trust anchor 2: no certificate in it";
+	assert_int_equal(push_anchors(PEM("b")), 0);
+	row->dump(s, o);
+	assert_string_equal(json_string_value(json_object_get(o, "trust_anchors")), world.note);
+	json_object_clear(o);
+	world.note = NULL;
+	assert_int_equal(push_anchors(PEM("b")), 0);
+	row->dump(s, o);
+	assert_int_equal(json_object_size(o), 0);
+	json_decref(o);
+}
+
 static void without_pcds_nobody_subscribes(void **state)
 {
 	(void)state;
@@ -414,6 +434,7 @@ int main(void)
 	    TEST(a_pod_is_served_while_its_certificate_is_valid),
 	    TEST(anchors_join_the_roots),
 	    TEST(without_pcds_nobody_subscribes),
+	    TEST(anchors_that_are_left_out_are_named),
 	    TEST(a_root_that_is_not_written_is_a_problem),
 	};
 
