@@ -95,7 +95,8 @@ const struct flag flags_list[] = {
     NUMBER("secret-ttl-min-s", "3600", "shortest SECRET_TTL a pod may ask for"),
     NUMBER("secret-ttl-max-s", "86400", "longest SECRET_TTL a pod may ask for"),
     NUMBER("certificate-reissue-min-s", "300",
-	"pause between two certificates of one service account"),
+	"pause between two certificates of one service account; a third of their life if "
+	"that is shorter"),
     NUMBER("certificate-linger-s", "300", "how long a certificate is kept after its last pod"),
     {"pcds", FLAG_WORKER, FLAG_BOOLEAN, NULL, "false",
 	"take further trust anchors from istiod (its ISTIO_MULTIROOT_MESH)"},

@@ -90,8 +90,12 @@ static void entry_free(struct cert_entry *e)
 /* Not at our own end: the next worker wants it. */
 static void forget(struct cert_entry *e)
 {
+	const struct cert_cache_options *o = &e->cache->options;
+
 	cert_keep_forget(e);
 	entry_free(e);
+	if (o->changed)
+		o->changed(o->ctx, NULL);
 }
 
 /* An entry without subscribers goes when its linger is over, but not before what paces istiod's
@@ -280,15 +284,11 @@ static void no_token(struct cert_entry *e, const struct err *why)
 	failed(e, why);
 }
 
-/* Receipt is the local clock: istiod dates back (istio-agent.md 0.15). */
-static int64_t renewal_time(const struct cert_spec *spec, int64_t now_ms, int64_t not_after_s)
+static void keep_still(struct cert_entry *e, int64_t ms)
 {
-	double life_ms = (double)(not_after_s * 1000 - now_ms);
-	double random = (double)arc4random() / UINT32_MAX;
-	double left = spec->ratio + spec->jitter * (2 * random - 1);
-
-	left = left < 0 ? 0 : left > 1 ? 1 : left;
-	return now_ms + (int64_t)((1 - left) * life_ms);
+	cert_moment_stop(&e->floor);
+	if (ms > 0)
+		cert_moment_in(e->cache->loop, &e->floor, ms, on_floor, e);
 }
 
 /* The answer as a certificate, with the key it belongs to; NULL: it is no answer to our request. */
@@ -336,27 +336,38 @@ static void adopt(struct cert_entry *e, struct cert *c, int64_t age_ms)
 	/* These are times of the wall clock already. */
 	loop_timer_at(l, &e->renew.date, e->renew_at_ms, on_renew, e);
 	loop_timer_at(l, &e->end.date, end_ms, on_end, e);
+	if (e->cache->options.changed)
+		e->cache->options.changed(e->cache->options.ctx, c);
 }
 
 /* `e` may be gone afterwards. */
 static void issued(struct cert_entry *e, struct cert *c)
 {
 	struct loop *l = e->cache->loop;
-	int64_t now_ms = loop_now_ms(l);
+	int64_t now_ms = loop_now_ms(l), until_s = x509_usable_until(&c->leaf);
+	int64_t pause_ms = cert_entry_pause_ms(e, c->leaf.not_after * 1000 - now_ms);
 	char name[IDENTITY_URI_SIZE];
 
+	keep_still(e, pause_ms);
 	e->issued++;
 	e->retry_ms = RETRY_FIRST_MS;
 	*e->why_not = 0;
 	x509_request_clear(&e->making.request);
 	e->issued_ms = now_ms;
 	e->issued_uptime_ms = loop_uptime_ms(l);
-	e->renew_at_ms = renewal_time(&e->spec, now_ms, c->leaf.not_after);
+	e->renew_at_ms = cert_entry_renewal(e, now_ms, until_s);
+	if (e->renew_at_ms < now_ms + pause_ms)
+		e->renew_at_ms = now_ms + pause_ms;
 	adopt(e, c, 0);
 	cert_keep(e);
 	log_info(cert_entry_name(e, name), "certificate %s, valid for %lld s, renewal in %lld s",
 	    c->leaf.serial, (long long)(c->leaf.not_after - now_ms / 1000),
 	    (long long)((e->renew_at_ms - now_ms) / 1000));
+	if (*c->note)
+		log_warn(cert_entry_name(e, name), "roots of its certificate: %s", c->note);
+	if (until_s < c->leaf.not_after)
+		log_warn(cert_entry_name(e, name), "a CA of its chain ends before it, in %lld s",
+		    (long long)(until_s - now_ms / 1000));
 	tell_all(e);
 }
 
@@ -372,15 +383,12 @@ static void on_signed(void *ctx, const struct err *why, const char *const *chain
 		DL_APPEND(e->subs, signer); /* only this one's token */
 		return failed(e, why);
 	}
-	/* Issued is issued, whether we like it or not. */
-	if (e->cache->options.reissue_min_ms > 0)
-		cert_moment_in(
-		    e->cache->loop, &e->floor, e->cache->options.reissue_min_ms, on_floor, e);
 	c = believe(e, chain, n, &bad);
 	if (c)
-		issued(e, c);
-	else
-		failed(e, &bad);
+		return issued(e, c);
+	/* Issued is issued, whether we like it or not. */
+	keep_still(e, cert_entry_pause_ms(e, cert_entry_last_life_ms(e)));
+	failed(e, &bad);
 }
 
 static void make_key(void *ctx) /* on the worker thread */
@@ -580,6 +588,7 @@ static void look_at(struct cert_entry *e)
 	if (cert) {
 		e->stored = e->kept;
 		adopt(e, cert, age_ms);
+		keep_still(e, cert_entry_pause_ms(e, cert_entry_last_life_ms(e)) - age_ms);
 		if (!e->stored)
 			cert_keep(e);
 		log_debug(
@@ -624,7 +633,7 @@ int cert_cache_restore(
 {
 	struct cert_origin here;
 	struct cert_entry *entry;
-	int64_t pause_ms = c->options.reissue_min_ms - cert_keep_age(c, s);
+	int64_t pause_ms = cert_keep_pause(c, s);
 
 	cert_keep_origin(c, &here);
 	if (memcmp(&here, &s->origin, sizeof(here)) != 0)

@@ -3,11 +3,12 @@
  * Cached by everything that shaped it (security-rules.md 2).  The first subscriber starts the CSR,
  * renewal happens here and only here, subscribers are told and never ask.  A failed renewal keeps
  * the certificate that is still valid.  Back-off is per entry: 0.5 s doubling to 60 s, +-10 %.  Two
- * issued certificates of one entry are never closer than 5 minutes (a setting) by the monotonic
- * clock.  Without a valid one the wall clock counts once: after a suspend, or when the clock was
- * put right.  A certificate ends, and is due for renewal, by whichever clock says so first; at its
- * end the subscribers are told.  When the last subscriber goes the certificate lingers (5 min)
- * before its key is wiped.
+ * issued certificates of one entry are never closer than 5 minutes (a setting), or a third of their
+ * life where that is shorter, by the monotonic clock.  Without a valid one the wall clock counts
+ * once: after a suspend, or when the clock was put right.  A certificate ends, and is due for
+ * renewal, by whichever clock says so first; at its end the subscribers are told.  A CA of its
+ * chain that ends first counts for the renewal.  When the last subscriber goes the certificate
+ * lingers (5 min) before its key is wiped.
  *
  * Each certificate is stored when it is issued, and deleted when it is forgotten, not when we end:
  * the next worker restores it.  A failed store is tried again every half minute.
@@ -33,6 +34,9 @@ struct cert_cache_options {
 	int64_t linger_ms;      /* default 5 min; at least what is left of the pauses */
 	struct link *link;    /* keeps certificates beyond this process; NULL: they are not kept */
 	enum link_state keep; /* where */
+	/* There is another certificate, of which nobody was told yet; NULL: one is forgotten. */
+	void (*changed)(void *ctx, const struct cert *added);
+	void *ctx;
 };
 
 /* `c` is the certificate that this subscriber may use now; NULL: none.  `why_not`: why there is no
@@ -60,6 +64,13 @@ void cert_token_changed(struct cert_sub *s); /* look again: deliver, or try now 
 void cert_wanted(struct cert_sub *s); /* somebody waits for it: a restored one is looked at first */
 void cert_renew(struct cert_sub *s);  /* now, though it is still valid; not before the floor */
 json_t *cert_cache_dump(const struct cert_cache *c); /* no key in it */
+/* Each that is valid now. */
+void cert_cache_each(
+    const struct cert_cache *c, void (*each)(void *ctx, const struct cert *cert), void *ctx);
+/* How many that somebody uses are over, or a CA of their chain is; `why` of one of them. */
+unsigned cert_cache_over(const struct cert_cache *c, struct err *why);
+/* Strings: what is odd about them, but serves for now; at most 5. */
+json_t *cert_cache_warnings(const struct cert_cache *c);
 /* Why not all of them outlive this process; NULL: they do. */
 const struct err *cert_cache_why_unstored(const struct cert_cache *c);
 

@@ -91,4 +91,10 @@ const char *cert_entry_trust_domain(const struct cert_entry *e);
 /* For log and dump: as good as is known before the first answer. */
 char *cert_entry_name(const struct cert_entry *e, char out[IDENTITY_URI_SIZE]);
 struct cert *cert_entry_valid(const struct cert_entry *e); /* NULL: none */
+/* How long no other certificate is asked for after one that lives so long. */
+int64_t cert_entry_pause_ms(const struct cert_entry *e, int64_t life_ms);
+/* Of the last good one, or as long as the next is to live. */
+int64_t cert_entry_last_life_ms(const struct cert_entry *e);
+/* When one that is good until `end_s` is to be renewed, Unix ms. */
+int64_t cert_entry_renewal(const struct cert_entry *e, int64_t now_ms, int64_t end_s);
 const char *cert_entry_why_not(const struct cert_entry *e);

@@ -170,3 +170,10 @@ int64_t cert_keep_age(const struct cert_cache *c, const struct cert_stored *s)
 		age_ms = loop_now_ms(c->loop) - s->issued_ms;
 	return age_ms > 0 ? age_ms : 0;
 }
+
+int64_t cert_keep_pause(const struct cert_cache *c, const struct cert_stored *s)
+{
+	int64_t pause_ms = c->options.reissue_min_ms, until_ms = s->renew_at_ms - s->issued_ms;
+
+	return (until_ms < pause_ms ? until_ms : pause_ms) - cert_keep_age(c, s);
+}

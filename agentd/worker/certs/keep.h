@@ -19,3 +19,6 @@ struct cert *cert_keep_believe(
     const struct cert_entry *e, const struct cert_stored *s, struct err *why);
 /* Milliseconds since it was issued, by the monotonic clock; after a reboot, by the other one. */
 int64_t cert_keep_age(const struct cert_cache *c, const struct cert_stored *s);
+/* What is left of the pause after it, at most: of its life it tells only when it was to be renewed.
+ */
+int64_t cert_keep_pause(const struct cert_cache *c, const struct cert_stored *s);

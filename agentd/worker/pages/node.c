@@ -98,6 +98,9 @@ static json_t *dump_problems(const struct pages_of *of)
 			say(all,
 			    "certificates are not stored, so a restart requests each one again: %s",
 			    e->msg);
+		if ((n = cert_cache_over(s->planes[i].certs, &why)))
+			say(all, "%u certificate%s over: %s", n, n == 1 ? " is" : "s are",
+			    why.msg);
 	}
 	return all;
 }

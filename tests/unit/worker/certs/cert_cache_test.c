@@ -148,6 +148,152 @@ static void a_short_life_counts_from_its_receipt(void **state)
 	assert_int_equal(asked(), 2);
 }
 
+/* The floor is for a CA that is asked too often, and not for certificates that end meanwhile. */
+static void a_short_life_bounds_the_pause(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	join(a);
+	later(0);
+	for (unsigned n = 1; n < 5; n++) {
+		answer_with((struct answer){.ttl_s = 60});
+		later(29 * SECOND);
+		assert_int_equal(asked(), n);
+		later(2 * SECOND);
+		assert_int_equal(asked(), n + 1);
+	}
+	answer_with((struct answer){.n = 1}); /* of the last one's life, then */
+	assert_non_null(a->has);
+	later(19 * SECOND);
+	assert_int_equal(pending(), 0);
+	later(2 * SECOND);
+	assert_int_equal(pending(), 1);
+}
+
+/* What agentctl certs shows is when it comes. */
+static void no_renewal_is_announced_for_the_time_of_a_pause(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+	char at[CERT_TIME_SIZE];
+	json_t *o;
+
+	(void)state;
+	a->spec.ratio = 0.8;
+	join(a);
+	later(0);
+	answer_with((struct answer){.ttl_s = 60});
+	o = cert_cache_dump(w.cache);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(o, 0), "renew_at")),
+	    cert_time(loop_now_ms(w.loop) / 1000 + 20, at));
+	json_decref(o);
+	later(19 * SECOND);
+	assert_int_equal(pending(), 0);
+	later(2 * SECOND);
+	assert_int_equal(pending(), 1);
+}
+
+static const char *warning(void)
+{
+	static char text[ERR_MSG_SIZE];
+	json_t *all = cert_cache_warnings(w.cache);
+
+	assert_in_range(json_array_size(all), 0, 1);
+	snprintf(text, sizeof(text), "%s",
+	    json_array_size(all) ? json_string_value(json_array_get(all, 0)) : "");
+	json_decref(all);
+	return text;
+}
+
+static void a_ca_that_ends_first_counts(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+	char until[CERT_TIME_SIZE];
+	struct err why;
+
+	(void)state;
+	join(a);
+	later(0);
+	auto_free char *between =
+	    mem_printf("BETWEEN until %lld", (long long)(loop_now_ms(w.loop) / 1000 + 7200));
+	auto_free char *text = mem_printf("certificates end with a CA of their chain, at %s",
+	    cert_time(loop_now_ms(w.loop) / 1000 + 7200, until));
+
+	answer_with((struct answer){.between = between});
+	assert_string_equal(warning(), text);
+	later(59 * MINUTE);
+	assert_int_equal(pending(), 0);
+	later(2 * MINUTE);
+	assert_int_equal(pending(), 1);
+	assert_int_equal(cert_cache_over(w.cache, &why), 0);
+	later(HOUR); /* istiod does not answer */
+	assert_int_equal(cert_cache_over(w.cache, &why), 1);
+	assert_non_null(strstr(why.msg, "sa/web: a CA certificate of its chain has expired"));
+	answer();
+	assert_int_equal(cert_cache_over(w.cache, &why), 0);
+	assert_string_equal(warning(), "");
+}
+
+static void one_that_is_over_is_counted(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+	struct err why;
+
+	(void)state;
+	join_and_get(a);
+	assert_int_equal(cert_cache_over(w.cache, &why), 0);
+	later(24 * HOUR);
+	assert_int_equal(cert_cache_over(w.cache, &why), 1);
+	assert_non_null(strstr(why.msg, "the certificate has expired"));
+	answer();
+	assert_int_equal(cert_cache_over(w.cache, &why), 0);
+}
+
+static void what_is_left_out_of_its_roots_is_said(void **state)
+{
+	struct pod *a = pod_of("a", "web"), *b = pod_of("b", "db");
+
+	(void)state;
+	join(a);
+	join(b);
+	later(0);
+	answer_with((struct answer){.root = "ROOT of ODD ones"});
+	answer_with((struct answer){.root = "ROOT of ODD ones"});
+	assert_string_equal(warning(), "roots of certificates: block 2 is left out");
+	assert_string_equal(b->serial, "2");
+}
+
+static struct {
+	unsigned added, gone, told_before;
+	const struct pod *pod;
+} changes;
+
+static void on_changed(void *ctx, const struct cert *added)
+{
+	assert_ptr_equal(ctx, &changes);
+	changes.added += added != NULL;
+	changes.gone += added == NULL;
+	if (added)
+		changes.told_before = changes.pod->told;
+}
+
+/* Before the subscribers: what is pushed with it must be right. */
+static void changes_are_told(void **state)
+{
+	struct pod *a;
+
+	(void)state;
+	memset(&changes, 0, sizeof(changes));
+	world_restart(&(struct cert_cache_options){.changed = on_changed, .ctx = &changes}, "td");
+	changes.pod = a = pod_of("a", "web");
+	join_and_get(a);
+	assert_int_equal(changes.added, 1);
+	assert_int_equal(changes.told_before, a->told - 1);
+	leave(a);
+	later(0);
+	assert_int_equal(changes.gone, 1);
+}
+
 static void renewals_are_spread_by_the_jitter(void **state)
 {
 	int64_t first = INT64_MAX, last = 0;
@@ -434,6 +580,12 @@ int main(void)
 	    WORLD_TEST(a_late_pod_gets_what_is_there),
 	    WORLD_TEST(renews_when_the_ratio_of_the_life_is_left),
 	    WORLD_TEST(a_short_life_counts_from_its_receipt),
+	    WORLD_TEST(a_short_life_bounds_the_pause),
+	    WORLD_TEST(no_renewal_is_announced_for_the_time_of_a_pause),
+	    WORLD_TEST(a_ca_that_ends_first_counts),
+	    WORLD_TEST(one_that_is_over_is_counted),
+	    WORLD_TEST(what_is_left_out_of_its_roots_is_said),
+	    WORLD_TEST(changes_are_told),
 	    WORLD_TEST(renewals_are_spread_by_the_jitter),
 	    WORLD_TEST(a_failed_renewal_keeps_what_is_valid),
 	    WORLD_TEST(failures_back_off),

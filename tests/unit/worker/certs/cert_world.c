@@ -146,8 +146,8 @@ void answer_with(struct answer a)
 
 	snprintf(serial, sizeof(serial), "%d", ++w.serial);
 	auto_free char *leaf = fake_x509_leaf(&l);
-	const char *chain[] = {
-	    a.leaf ? a.leaf : leaf, "BETWEEN", a.root ? a.root : "ROOT one and two"};
+	const char *chain[] = {a.leaf ? a.leaf : leaf, a.between ? a.between : "BETWEEN",
+	    a.root ? a.root : "ROOT one and two"};
 
 	fake_ca_answer(w.ca, chain, a.n ? a.n : 3);
 }

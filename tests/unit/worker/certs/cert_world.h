@@ -63,7 +63,7 @@ void leave(struct pod *p);
 struct answer {
 	const char *uri;
 	int key, ttl_s, starts_in_s;
-	const char *leaf, *root; /* instead of a certificate */
+	const char *leaf, *between, *root; /* instead of a certificate */
 	size_t n;
 };
 void answer_with(struct answer a);

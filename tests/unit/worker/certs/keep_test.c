@@ -364,28 +364,44 @@ static void the_floor_goes_on(void **state)
 	struct pod *a = pod_of("a", "web");
 
 	(void)state;
-	join(a);
-	later(0);
-	answer_with((struct answer){.ttl_s = 4 * 60}); /* shorter than the floor */
-	fake_link_put(broker, NULL);
+	issue(a);
 	later(3 * MINUTE);
 	restart();
 	join(a);
-	later(0);
-	assert_string_equal(a->serial, "1");
-	later(MINUTE - SECOND);
-	restart();
-	join(a);
-	later(SECOND); /* it has expired */
-	assert_null(a->has);
+	later(SECOND); /* it is looked at */
+	assert_non_null(a->has);
+	cert_renew(a->sub);
+	later(2 * MINUTE - 2 * SECOND);
 	assert_int_equal(asked(), 1);
-	restart(); /* now as one that is no good any more */
-	join(a);
-	later(MINUTE - SECOND);
-	assert_int_equal(asked(), 1);
-	assert_null(a->has);
 	later(SECOND);
 	assert_int_equal(asked(), 2);
+}
+
+/* Not longer than a life allows: a third of this one's are 20 s. */
+static void the_floor_of_a_short_life_goes_on(void **state)
+{
+	struct pod *a = pod_of("a", "web");
+
+	(void)state;
+	join(a);
+	later(0);
+	answer_with((struct answer){.ttl_s = 60});
+	fake_link_put(broker, NULL);
+	later(10 * SECOND);
+	restart();
+	join(a);
+	later(SECOND);
+	assert_non_null(a->has);
+	cert_renew(a->sub);
+	later(8 * SECOND);
+	assert_int_equal(asked(), 1);
+	restart(); /* when it has expired, nothing holds the next one */
+	later(50 * SECOND);
+	restart();
+	join(a);
+	later(SECOND);
+	assert_int_equal(asked(), 2);
+	assert_null(a->has);
 }
 
 /* No clock makes an expired certificate good, and a right one bad (threats-and-faults.md T36). */
@@ -559,6 +575,7 @@ int main(void)
 	    KEEP_TEST(one_that_was_not_looked_at_may_go),
 	    KEEP_TEST(a_restart_waits_for_pods_as_long_as_the_floor),
 	    KEEP_TEST(the_floor_goes_on),
+	    KEEP_TEST(the_floor_of_a_short_life_goes_on),
 	    KEEP_TEST(clocks_that_were_set_between_two_workers),
 	    KEEP_TEST(an_expired_one_is_not_revived_by_the_clock),
 	    KEEP_TEST(another_configuration_does_not_match),
