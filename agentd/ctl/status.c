@@ -50,7 +50,10 @@ static void print_plane(const json_t *p)
 		printf(" %s", ctl_string(c, "state"));
 	printf("\n");
 	if (json_is_true(json_object_get(crl, "present")))
-		printf("  revocation list in force\n");
+		printf("  revocation list in force%s%s\n",
+		    *ctl_string(crl, "ends") ? " until " : "", ctl_string(crl, "ends"));
+	json_array_foreach (json_object_get(p, "warnings"), i, c)
+		printf("  warning: %s\n", json_string_value(c) ? json_string_value(c) : "");
 	if (*why)
 		printf("  problem: %s\n", why);
 	if (*crl_why)

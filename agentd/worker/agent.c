@@ -177,14 +177,20 @@ static void on_broker_lost(void *ctx)
 }
 
 /* Of any control plane; the pods of other planes see no change. */
-static void on_crl(void *ctx, const char *pem)
+static void on_crl(void *ctx)
 {
 	struct agent *a = ctx;
 
-	(void)pem;
 	for (struct pod *p = pod_first(a->pods); p; p = p->next)
 		if (p->services)
 			pod_services_trust_changed(p->services);
+}
+
+static void on_certificates(void *ctx, const struct cert *added)
+{
+	const struct plane *p = ctx;
+
+	crl_try_again(p->crl, added);
 }
 
 static enum link_state place_of_keys(const struct config *c)
@@ -195,11 +201,11 @@ static enum link_state place_of_keys(const struct config *c)
 static void make_planes(struct agent *a)
 {
 	const struct config *c = a->config;
-	const struct cert_cache_options certs = {
-	    .reissue_min_ms = c->certificate_reissue_min_s * 1000,
+	struct cert_cache_options certs = {.reissue_min_ms = c->certificate_reissue_min_s * 1000,
 	    .linger_ms = c->certificate_linger_s * 1000,
 	    .link = a->shared.link,
-	    .keep = place_of_keys(c)};
+	    .keep = place_of_keys(c),
+	    .changed = on_certificates};
 
 	a->shared.planes = mem_zalloc(c->nplanes * sizeof(*a->shared.planes));
 	a->node_planes = mem_zalloc(c->nplanes * sizeof(*a->node_planes));
@@ -210,8 +216,11 @@ static void make_planes(struct agent *a)
 		p->istiod =
 		    istiod_new(a->shared.loop, a->shared.rpc, a->shared.link, o, (unsigned)i);
 		p->ca = ca_client_new(a->shared.loop, p->istiod, (unsigned)c->csr_per_second);
+		certs.ctx = p;
 		p->certs = cert_cache_new(a->shared.loop, p->istiod, p->ca, &certs);
-		p->crl = crl_new(a->shared.link, (unsigned)i, o->name, on_crl, a);
+		p->crl = crl_new(&(struct crl_options){a->shared.loop, a->shared.link, (unsigned)i,
+				     o->name, p->certs},
+		    on_crl, a);
 		a->node_planes[i] = (struct node_plane){
 		    o->address, o->server_name, o->trust_domain, o->cluster_id, o->mesh_id};
 	}

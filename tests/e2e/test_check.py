@@ -12,11 +12,13 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from tests.istiod.ca import pem
+from tests.istiod.ca import Authority, pem
 
 from .run import wait_for
+from .test_revocation import SOAK, crls_of
 
 DAY = datetime.timedelta(days=1)
 
@@ -72,7 +74,7 @@ def test_roots_are_read(check):
         'PROBLEM', 'none: name the control plane\'s by --root-file 0=FILE, or "root: SYSTEM"')
     check.root = check.config.with_name('root.pem')
     for text, why in {'': 'no certificate in it', 'garbage': 'no certificate in it',
-                      good.read_text()[:-60]: 'not a PEM certificate'}.items():
+                      good.read_text()[:-60]: 'no certificate in it: block 1 is left out: not a PEM certificate'}.items():
         check.root.write_text(text)
         code, rows = check.run()
         assert code == 1 and rows['roots of istiod'][0] == rows['worker'][0] == 'PROBLEM'
@@ -86,6 +88,59 @@ def test_roots_are_read(check):
     check.root.unlink()
     code, rows = check.run()
     assert code == 1 and rows['root file 0'][0] == 'PROBLEM' and 'roots of istiod' not in rows
+
+
+def key_of(certificate):
+    public = x509.load_pem_x509_certificate(certificate.encode()).public_key()
+    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def test_the_good_certificates_of_a_bundle_count(check):
+    one, two = root_of(30), root_of(30)
+    trusted = subprocess.run(['openssl', 'x509', '-trustout'], input=two, text=True, capture_output=True, check=True).stdout
+    damaged = '-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUdamagedBlock\n-----END CERTIFICATE-----\n'
+    check.root = check.config.with_name('bundle.pem')
+    bundles = [(one + damaged + two, 2, 'block 2 is left out: not a PEM certificate'),
+               (one + trusted, 1, 'block 2 is left out: TRUSTED CERTIFICATE'),
+               (key_of(two) + one, 1, 'block 1 is left out: PUBLIC KEY'),
+               (one + damaged, 1, 'block 2 is left out: not a PEM certificate'),
+               (damaged + one, 1, 'block 1 is left out: not a PEM certificate')]
+    for text, n, left_out in bundles if SOAK else bundles[:1]:  # unit tests have all of them
+        check.root.write_text(text)
+        code, rows = check.run()
+        outcome, said = rows['roots of istiod']
+        assert (code, outcome) == (0, 'note') and left_out in said, rows
+        assert said.startswith(f'{n} certificate{"s" if n > 1 else ""}, ')
+        assert ('2 roots have one name, other keys and no key identifier' in said) == (n == 2)
+    check.root.write_text(damaged)
+    code, rows = check.run()
+    assert code == 1 and rows['roots of istiod'][0] == 'PROBLEM' and 'no certificate in it: block 1' in rows['roots of istiod'][1]
+
+
+def test_a_revocation_list_is_tried(check, node):
+    authority = Authority.kept(node.istiod.dir / 'ca' / 'a.pem')
+    crl = check.config.with_name('crl.pem')
+
+    def said(text):
+        crl.write_text(text)
+        code, rows = check.run('--crl-file', f'0={crl}')
+        assert code == (rows['CRL of istiod'][0] == 'PROBLEM')
+        return rows['CRL of istiod']
+    assert said(crls_of(authority))[0] == 'ok'
+    bad = {crls_of(authority, ends_in_s=-1): 'it ended at 20',
+           crls_of(Authority.new('other')): 'it has no list of the CA', 'garbage': 'no revocation list in it'}
+    for text, why in list(bad.items())[:3 if SOAK else 1]:
+        outcome, text = said(text)
+        assert outcome == 'PROBLEM' and why in text
+    if not SOAK:
+        return
+    assert said(crls_of(authority, ends_in_s=10))[0] == 'note'  # soon
+    unfit = Authority.new('unfit', crl_sign=False)
+    check.root = check.config.with_name('unfit.pem')
+    check.root.write_text(pem(unfit.root))
+    assert 'lacks cRLSign' in said(crls_of(unfit))[1]
+    check.plane['root'], check.root = 'SYSTEM', None
+    assert said(crls_of(authority)) == ('note', 'not tried: the roots of istiod are not known')
 
 
 def test_connect_goes_as_far_as_the_name(check, node):

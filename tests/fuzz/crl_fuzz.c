@@ -1,12 +1,17 @@
 /* crl_fuzz.c - what becomes of a file of revocation lists, one content after the other.
  *
- * Each content: a byte, its kind; two bytes, its length; the bytes.  Whatever they are: what is
- * refused changes nothing, and says why; what is in force is the lists of the file, byte for byte
- * and in their order, and nothing else; it is told when it changes, and only then.
+ * Each content: a byte, its kind, and with its highest bit a day passes before; two bytes, its
+ * length; the bytes.  Whatever they are: what can be read is the lists of the text, byte for byte
+ * and in their order, and nothing else; what is in force was a content; without a problem it is the
+ * last one; it is told when it changes, and only then.
+ *
+ * LINK: tests/fake/loop.c
  */
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "tests/fake/loop.h"
+#include "worker/certs/cert_cache.h"
 #include "worker/certs/crl.h"
 #include "worker/crypto/revocation.h"
 #include "worker/link/link.h"
@@ -22,13 +27,23 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum kind { TEXT, DER, TWICE, GONE, REFUSED, KINDS };
-enum { HEAD = 3 };
+enum { HEAD = 3, DAY_PASSES = 0x80, DAY_MS = 24 * 3600 * 1000 };
+
+/* It signed the lists of the seeds that are called so; its key is gone. */
+static const char root[] = "-----BEGIN CERTIFICATE-----\n"
+			   "MIIBIDCBxqADAgECAgEBMAoGCCqGSM49BAMCMA8xDTALBgNVBAMMBGZ1enowHhcN\n"
+			   "MjMwMTAxMDAwMDAwWhcNMzMwMTAxMDAwMDAwWjAPMQ0wCwYDVQQDDARmdXp6MFkw\n"
+			   "EwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEZFW+eIuHdhAS6pS5T4TKmrXyPj1+TAOX\n"
+			   "QXBbWhOJ7PqSlhzZcpT8wuDfu66NZ4YGn8KE3QfEmUt+XvMrLgU+oqMTMBEwDwYD\n"
+			   "VR0TAQH/BAUwAwEB/zAKBggqhkjOPQQDAgNJADBGAiEA6WU3vSnPFtYanFJY9KYu\n"
+			   "hLSSkIya1BMQJR/hkGEkZr8CIQCUmrLTItlUypsoxOULrHV5/QwXyyNB0e5e46MQ\n"
+			   "L1rHWA==\n"
+			   "-----END CERTIFICATE-----\n";
 
 static struct {
 	link_changed told;
 	void *ctx;
 	unsigned changes;
-	const char *last;
 } file;
 
 static void must(bool held)
@@ -54,13 +69,24 @@ void link_unfollow(struct link_follow **f)
 	*f = NULL;
 }
 
+/* --- the cache: one certificate, the root itself --- */
+
+void cert_cache_each(
+    const struct cert_cache *c, void (*each)(void *ctx, const struct cert *cert), void *ctx)
+{
+	const struct cert one = {
+	    .chain_pem = (char *)root, .element_size = {strlen(root)}, .root_pem = (char *)root};
+
+	(void)c;
+	each(ctx, &one);
+}
+
 /* --- laws --- */
 
-static void on_changed(void *ctx, const char *pem)
+static void on_changed(void *ctx)
 {
 	(void)ctx;
 	file.changes++;
-	file.last = pem;
 }
 
 /* The DER of all lists of a text, by OpenSSL's own reader of whole files. */
@@ -91,52 +117,61 @@ static bool same(struct evbuffer *a, struct evbuffer *b)
 	       (!n || !memcmp(evbuffer_pullup(a, -1), evbuffer_pullup(b, -1), n));
 }
 
-static void check_taken(const char *text, size_t size, const char *pem)
+static void check_read(const char *text, size_t size, const struct revocation *r)
 {
-	struct evbuffer *of_file = lists_of(text, size), *in_force = lists_of(pem, strlen(pem));
+	const char *pem = revocation_pem(r);
+	struct evbuffer *of_file = lists_of(text, size), *read = lists_of(pem, strlen(pem));
 	struct err e;
 	struct revocation *again = revocation_read(pem, strlen(pem), &e);
 
-	must(evbuffer_get_length(in_force) > 0 && same(of_file, in_force));
-	must(!again || !strcmp(revocation_pem(again), pem)); /* it can be over the limit that its source kept */
+	must(evbuffer_get_length(read) > 0 && same(of_file, read));
+	/* It can be over the limit that its source kept. */
+	must(!again || !strcmp(revocation_pem(again), pem));
 	for (const char *at = pem; (at = strstr(at, "-----BEGIN ")); at++)
 		must(!strncmp(at, "-----BEGIN X509 CRL-----\n", 25));
 	revocation_unref(&again);
 	evbuffer_free(of_file);
-	evbuffer_free(in_force);
+	evbuffer_free(read);
 }
 
-static bool is_refused(const struct crl *c)
+static void check_pages(const struct crl *c)
 {
+	static const char *const texts[] = {"why_not", "warning", "ends"};
 	json_t *o = crl_dump(c);
-	const char *why = json_string_value(json_object_get(o, "why_not"));
-	bool refused = *why;
 
-	must(json_is_true(json_object_get(o, "present")) == (crl_pem(c) != NULL));
-	for (; *why; why++)
-		must(*why >= ' ' && *why <= '~');
+	must(json_is_true(json_object_get(o, "present")) == (crl_in_force(c) != NULL));
+	must(crl_has_problem(c) == (*json_string_value(json_object_get(o, "why_not")) != 0));
+	for (unsigned i = 0; i < 3; i++)
+		for (const char *at = json_string_value(json_object_get(o, texts[i])); *at; at++)
+			must(*at >= ' ' && *at <= '~');
+	must(!crl_ends(c) || crl_in_force(c));
 	json_decref(o);
-	return refused;
+}
+
+static const char *text_of(const struct crl *c)
+{
+	return crl_in_force(c) ? revocation_pem(crl_in_force(c)) : "";
 }
 
 static void tell(struct crl *c, const struct link_content *content)
 {
-	auto_free char *before = mem_strdup(crl_pem(c));
+	struct err e;
+	auto_free char *before = mem_strdup(text_of(c));
 	unsigned changes = file.changes;
-	const char *now;
+	struct revocation *r =
+	    content->data ? revocation_read(content->data, content->size, &e) : NULL;
 
 	file.told(file.ctx, content);
-	now = crl_pem(c);
-	must(file.changes - changes ==
-	     (unsigned)(before && now ? strcmp(before, now) != 0 : before != now));
-	must(file.changes == changes || file.last == now);
 	must(!ERR_peek_error());
-	if (is_refused(c))
-		must(file.changes == changes);
-	else if (content->data)
-		check_taken(content->data, content->size, now);
-	else
-		must(!now && content->e->code == ENOENT);
+	must(file.changes - changes == (unsigned)(strcmp(before, text_of(c)) != 0));
+	if (r)
+		check_read(content->data, content->size, r);
+	must(!strcmp(text_of(c), before) || !*text_of(c) ||
+	     (r && !strcmp(text_of(c), revocation_pem(r))));
+	must(crl_has_problem(c) || !strcmp(text_of(c), r ? revocation_pem(r) : ""));
+	must(content->data || content->e->code != ENOENT || !crl_in_force(c));
+	check_pages(c);
+	revocation_unref(&r);
 }
 
 /* --- contents --- */
@@ -178,20 +213,25 @@ static void tell_content(struct crl *c, enum kind kind, const uint8_t *bytes, si
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	struct loop *loop;
 	struct crl *c;
 
 	log_set_levels("error", NULL);
 	file.changes = 0;
-	file.last = NULL;
-	c = crl_new(NULL, 0, "istiod", on_changed, NULL);
+	loop = fake_loop();
+	c = crl_new(&(struct crl_options){.loop = loop, .name = "istiod"}, on_changed, NULL);
 	while (size >= HEAD) {
 		size_t n = data[1] | (size_t)data[2] << 8, left = size - HEAD;
 
 		n = n < left ? n : left;
-		tell_content(c, data[0] % KINDS, data + HEAD, n);
+		if (data[0] & DAY_PASSES)
+			fake_loop_advance(loop, DAY_MS);
+		check_pages(c);
+		tell_content(c, (data[0] & ~DAY_PASSES) % KINDS, data + HEAD, n);
 		data += HEAD + n;
 		size = left - n;
 	}
 	crl_free(&c);
+	fake_loop_end(&loop);
 	return 0;
 }

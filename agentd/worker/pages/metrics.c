@@ -8,6 +8,7 @@
 #include "pages_internal.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"
+#include "worker/certs/crl.h"
 #include "worker/istiod/istiod.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/cage.h"
@@ -80,18 +81,28 @@ static void measure_planes(const struct agent_shared *s)
 	    "1: a connection to the control plane is there; 0: agentctl status says why not.");
 	struct metric *expiry = metric_gauge("agentd_root_expiry_seconds",
 	    "Seconds until the first of the control plane's root certificates expires.");
+	struct metric *list = metric_gauge("agentd_crl_expiry_seconds",
+	    "Seconds until the revocation list in force ends for the node's certificates.");
+	struct metric *bad = metric_gauge("agentd_crl_problem",
+	    "1: the revocation list is not in force, or Envoys refuse peers under it; agentctl "
+	    "status says why.");
+	const double now_s = (double)loop_now_ms(s->loop) / 1000;
 	char labels[400];
 
 	for (size_t i = 0; i < s->node.nplanes; i++) {
 		const struct istiod *istiod = s->planes[i].istiod;
+		const struct crl *crl = s->planes[i].crl;
 		const int64_t expires = istiod_root_expires(istiod);
 
 		metric_labels(
 		    labels, sizeof(labels), "control_plane", istiod_options(istiod)->name, NULL);
+		metrics_drop(labels); /* what is there no more */
 		metric_set(connected, labels, istiod_connected(istiod));
+		metric_set(bad, labels, crl_has_problem(crl));
 		if (expires)
-			metric_set(
-			    expiry, labels, (double)expires - (double)loop_now_ms(s->loop) / 1000);
+			metric_set(expiry, labels, (double)expires - now_s);
+		if (crl_ends(crl))
+			metric_set(list, labels, (double)crl_ends(crl) - now_s);
 	}
 }
 

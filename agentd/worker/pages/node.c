@@ -19,11 +19,32 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+__attribute__((format(printf, 2, 3))) static void say(json_t *to, const char *fmt, ...)
+{
+	char text[2 * ERR_MSG_SIZE];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	json_array_append_new(to, json_string(text));
+}
+
+/* Its warnings change no exit status. */
 static json_t *dump_plane(const struct plane *p)
 {
 	json_t *o = istiod_dump(p->istiod);
 
-	json_object_set_new(o, "crl", crl_dump(p->crl));
+	json_t *crl = crl_dump(p->crl), *warnings = cert_cache_warnings(p->certs);
+	const char *of_crl = json_string_value(json_object_get(crl, "warning")),
+		   *of_root = json_string_value(json_object_get(o, "root_note"));
+
+	if (*of_root)
+		say(warnings, "root certificate: %s", of_root);
+	if (*of_crl)
+		say(warnings, "%s", of_crl);
+	json_object_set_new(o, "crl", crl);
+	json_object_set_new(o, "warnings", warnings);
 	return o;
 }
 
@@ -53,17 +74,6 @@ static json_t *dump_pushes(const struct rpc *r)
 
 	return json_pack("{s:I, s:I, s:I, s:i}", "bound", (json_int_t)f.bound, "held",
 	    (json_int_t)f.held, "waiting", (json_int_t)f.waiting, "streams", (int)f.streams);
-}
-
-__attribute__((format(printf, 2, 3))) static void say(json_t *to, const char *fmt, ...)
-{
-	char text[2 * ERR_MSG_SIZE];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
-	json_array_append_new(to, json_string(text));
 }
 
 /* What is wrong with the node, or was not done yet and is tried again, of no pod that could say it.
@@ -99,8 +109,7 @@ static json_t *dump_problems(const struct pages_of *of)
 			    "certificates are not stored, so a restart requests each one again: %s",
 			    e->msg);
 		if ((n = cert_cache_over(s->planes[i].certs, &why)))
-			say(all, "%u certificate%s over: %s", n, n == 1 ? " is" : "s are",
-			    why.msg);
+			say(all, "%u certificate%s over: %s", n, n == 1 ? " is" : "s are", why.msg);
 	}
 	return all;
 }

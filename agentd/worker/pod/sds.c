@@ -18,7 +18,8 @@ static void on_trust(void *ctx)
 	const struct pod_sds *s = ctx;
 
 	if (s->server)
-		sds_server_set_trust(s->server, s->context->roots, crl_pem(s->context->plane->crl));
+		sds_server_set_trust(
+		    s->server, s->context->roots, crl_in_force(s->context->plane->crl));
 }
 
 static void on_directory(void *ctx)

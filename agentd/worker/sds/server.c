@@ -25,6 +25,7 @@
 #include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
 #include "worker/crypto/cert.h"
+#include "worker/crypto/revocation.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -74,7 +75,8 @@ struct sds_stream {
 struct sds_server {
 	const struct loop *loop;
 	char *subject;
-	struct cert *cert; /* our reference */
+	struct cert *cert;      /* our reference */
+	struct revocation *crl; /* the same */
 	struct sds_material material;
 	char *why_not;
 	struct sds_stream *streams;
@@ -383,6 +385,7 @@ void sds_server_free(struct sds_server **server)
 		stream_free(st);
 	}
 	cert_unref(&s->cert);
+	revocation_unref(&s->crl);
 	free(s->why_not);
 	free(s->subject);
 	free(s);
@@ -397,11 +400,15 @@ static void push(struct sds_server *s)
 		answer(st);
 }
 
-void sds_server_set_trust(struct sds_server *s, const char *roots, const char *crl)
+void sds_server_set_trust(struct sds_server *s, const char *roots, struct revocation *crl)
 {
+	struct revocation *old = s->crl;
+
+	s->crl = crl ? revocation_ref(crl) : NULL;
 	s->material.roots = roots;
-	s->material.crl = crl;
+	s->material.crl = crl ? revocation_pem(crl) : NULL;
 	push(s);
+	revocation_unref(&old);
 }
 
 void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not)

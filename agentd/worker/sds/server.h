@@ -15,6 +15,7 @@
 struct cert;
 struct err;
 struct loop;
+struct revocation;
 struct rpc_stream;
 struct sds_server;
 
@@ -23,9 +24,9 @@ void sds_server_free(struct sds_server **s);                                  /*
 /* Takes a reference on `c`; pushes what changed.  NULL `c`: there is none (yet), and Envoy keeps
  * the last one.  `why_not` is for the dump and may be NULL. */
 void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not);
-/* Sets the content of ROOTCA: `roots` instead of the certificate's own, and a revocation list;
- * NULL: none.  Both are borrowed until the next call.  Pushes what changed. */
-void sds_server_set_trust(struct sds_server *s, const char *roots, const char *crl);
+/* Sets the content of ROOTCA: `roots` instead of the certificate's own, borrowed until the next
+ * call, and a revocation list, of which it takes a reference; NULL: none.  Pushes what changed. */
+void sds_server_set_trust(struct sds_server *s, const char *roots, struct revocation *crl);
 /* Takes the stream if the method is one of ours. */
 bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char *method);
 /* NO if Envoy refused the last secrets of a stream, or has not answered them for a minute. */

@@ -39,6 +39,26 @@ static void status_is_text(void **state)
 				    "control plane  main at istiod:15012: READY IDLE\n");
 }
 
+/* No exit status comes of a warning. */
+static void lists_and_warnings_are_shown(void **state)
+{
+	const struct printed *p;
+
+	(void)state;
+	canned_answer(
+	    STATUS("2",
+		"{\"name\":\"main\",\"address\":\"istiod:15012\",\"why_not\":\"\",\"crl\":{"
+		"\"present\":true,\"ends\":\"2027-01-01T00:00:00Z\",\"why_not\":\"\"},"
+		"\"warnings\":[\"block 2 is left out\",\"it ends soon\"]}",
+		""),
+	    0);
+	p = run_command(&ctl_status, NULL, false);
+	assert_int_equal(p->status, CTL_OK);
+	assert_non_null(strstr(p->out, "  revocation list in force until 2027-01-01T00:00:00Z\n"
+				       "  warning: block 2 is left out\n"
+				       "  warning: it ends soon\n"));
+}
+
 /* Each with its reason, and for -o json as well. */
 static void every_problem_is_told(void **state)
 {
@@ -61,6 +81,8 @@ static void every_problem_is_told(void **state)
 	    {"{\"pods\":9,\"pods_ready\":9,\"unserved\":[1,2,3,4,5,6,7]" CAGE "}",
 		"  problem: 2 more; agentctl pods shows why\n"},
 	    {STATUS("2", PLANE("no root"), ""), "  problem: no root\n"},
+	    {STATUS("2", "{\"crl\":{\"present\":false,\"why_not\":\"of another CA\"}}", ""),
+		"  problem: of another CA\n"},
 	    {STATUS("2", PLANE("no root") "," PLANE(""), ""), "  problem: no root\n"},
 	    {STATUS("2", "", "{\"file\":\"a.yaml\",\"why\":\"line 1\"}"),
 		"refused        a.yaml: line 1\n"},
@@ -161,6 +183,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(status_is_text),
+	    cmocka_unit_test(lists_and_warnings_are_shown),
 	    cmocka_unit_test(every_problem_is_told),
 	    cmocka_unit_test(pushes_that_are_under_way_are_shown),
 	    cmocka_unit_test(json_is_what_agentd_said),
