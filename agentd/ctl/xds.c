@@ -29,7 +29,11 @@ static const char *refusal_of(const json_t *o)
 /* Envoy's reason against the last secret, or the reason why there is none to send. */
 static const char *secret_problem(const json_t *sds)
 {
-	return *refusal_of(sds) ? refusal_of(sds) : ctl_string(sds, "why_not");
+	const char *last = refusal_of(sds), *whole = ctl_string(sds, "refusal");
+
+	if (*last)
+		return *whole ? whole : last;
+	return ctl_string(sds, "why_not");
 }
 
 static bool has_problem(const json_t *x)

@@ -1,8 +1,10 @@
 """Who gets which certificate, how often istiod is asked, and what is said when there is none."""
+import base64
 import re
 import shutil
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from tests.istiod.ca import Authority, pem
 
@@ -116,6 +118,46 @@ def test_a_refusal_is_shown(node):
     serve(node, pod)
     wait_for_text(node, 'not for you', 'certs')
     assert fetch(pod, timeout=1)['code'] == 'DEADLINE_EXCEEDED'
+
+
+def test_a_life_shorter_than_the_pause_is_renewed_in_time(node):
+    node.agentd.settings.update(certificate_reissue_min_s=300)
+    node.istiod.order('ttl', seconds=3)
+    pod = node.pod('one')
+    serve(node, pod)
+    wait_for('a renewal', lambda: len(node.istiod.issued()) >= 2)
+    assert node.agentd.ctl_text('status')[0] == node.agentd.ctl_text('certs')[0] == 0
+    node.istiod.order('fail', what='csr', count=1000, code='UNAVAILABLE', text='away')
+    wait_for_text(node, r'problem: 1 certificate is over: .*/sa/one: .*away', 'status')
+    node.istiod.order('fail', what='csr', count=0, code='UNAVAILABLE')
+    wait_for('the next one', lambda: node.agentd.ctl_text('status')[0] == 0)
+
+
+def strange_root():
+    """Of version 1, but with extensions: OpenSSL takes it, BoringSSL and so Envoy does not."""
+    good = Authority.new('strange').root.public_bytes(Encoding.DER)
+    return pem_of_der(good.replace(b'\xa0\x03\x02\x01\x02', b'\xa0\x03\x02\x01\x00', 1))
+
+
+def pem_of_der(der):
+    return f'-----BEGIN CERTIFICATE-----\n{base64.encodebytes(der).decode()}-----END CERTIFICATE-----\n'
+
+
+def test_after_a_refused_secret_listeners_are_taken(node):
+    node.istiod.order('ttl', seconds=8)
+    client, server = start_pair(node)
+    (node.istiod.dir / 'ca' / 'strange.block').write_text(strange_root())
+    node.istiod.order('ca', issuer='a', roots=['a', 'strange'])
+
+    def sds():
+        return {x['pod']: x['sds'] for x in node.agentd.ctl('xds')['xds']}[client.label]
+    wait_for('Envoy to have the one before', lambda: sds()['refusal'].endswith('; it has the one before'))
+    status, text = node.agentd.ctl_text('xds')
+    assert status == 1 and 'Envoy refused a secret: ' in text
+    node.istiod.set(client.id, **mesh.client(server, requests_per_connection=1))  # names both secrets, and is taken
+    types = wait_for('the push', lambda: [t for t in {x['pod']: x['ads']['types'] for x in node.agentd.ctl('xds')['xds']}[
+        client.label].values() if t['acked'] > 1])
+    assert not any(t['refused'] for t in types) and client.netns.http(mesh.OUTBOUND)[0] == 200
 
 
 @pytest.mark.parametrize('name', ['kubernetes://secret', 'sds://x', 'spiffe://cluster.local/ns/demo/sa/two'])

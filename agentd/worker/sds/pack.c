@@ -147,9 +147,9 @@ struct part {
 	pb_resource resource;
 };
 
-static void fill(struct part *p, const struct sds_item *item, const struct sds_material *m)
+static void fill(struct part *p, const struct sds_item *item)
 {
-	p->secret = pack_secret(m, item->name);
+	p->secret = pack_secret(item->material, item->name);
 	google__protobuf__any__init(&p->any);
 	p->any.type_url = TYPE_SECRET;
 	p->any.value = (ProtobufCBinaryData){.len = p->secret.len, .data = p->secret.bytes};
@@ -159,7 +159,7 @@ static void fill(struct part *p, const struct sds_item *item, const struct sds_m
 	p->resource.resource = &p->any;
 }
 
-struct sds_packed sds_pack(const struct sds_response *r, const struct sds_material *m)
+struct sds_packed sds_pack(const struct sds_response *r)
 {
 	pb_sotw sotw = ENVOY__SERVICE__DISCOVERY__V3__DISCOVERY_RESPONSE__INIT;
 	pb_delta delta = ENVOY__SERVICE__DISCOVERY__V3__DELTA_DISCOVERY_RESPONSE__INIT;
@@ -169,7 +169,7 @@ struct sds_packed sds_pack(const struct sds_response *r, const struct sds_materi
 	struct sds_packed out;
 
 	for (size_t i = 0; i < r->n; i++) {
-		fill(&parts[i], &r->items[i], m);
+		fill(&parts[i], &r->items[i]);
 		anys[i] = &parts[i].any;
 		resources[i] = &parts[i].resource;
 	}

@@ -29,6 +29,7 @@ const char *sds_pack_version(const struct sds_material *m, const struct sds_name
 struct sds_item {
 	const struct sds_name *name;
 	const char *version; /* not "" */
+	const struct sds_material *material;
 };
 struct sds_response {
 	enum discovery_flavour flavour;
@@ -42,5 +43,5 @@ struct sds_packed {
 	uint8_t *bytes;
 };
 /* Free it with sds_pack_wipe(). */
-struct sds_packed sds_pack(const struct sds_response *r, const struct sds_material *m);
+struct sds_packed sds_pack(const struct sds_response *r);
 void sds_pack_wipe(struct sds_packed *p);

@@ -5,9 +5,10 @@
  *
  * An answer is one response with each secret that is subscribed to, that exists, and whose version
  * differs from the last one sent on this stream.  No other rule decides what is sent.  If the
- * client asks again, the sent versions are forgotten.  A changed certificate is another version,
- * and a missing one has none.  Nothing is added to a queued response; `writable` looks again, which
- * merges all changes since.
+ * client asks again, the sent versions are forgotten.  A version that the client refused is not
+ * sent again on that stream: the last one that was ACKed takes its place until there is another.  A
+ * changed certificate is another version, and a missing one has none.  Nothing is added to a queued
+ * response; `writable` looks again, which merges all changes since.
  *
  * A delta client that comes back with initial_resource_versions gets only what it lacks.  A renewal
  * does not push ROOTCA when the root is the same (versions: pack.h).
@@ -41,8 +42,10 @@ enum { NAMES_MAX = 64, VERBS_MAX = 3 * NAMES_MAX, NONCE_SIZE = 24, UNANSWERED_MS
 
 struct subscription {
 	struct sds_name name;
-	char sent[SDS_VERSION_SIZE]; /* what this stream was sent last; "": must be sent */
-	bool listed;                 /* in the request that is being read */
+	char sent[SDS_VERSION_SIZE];    /* what this stream was sent last; "": must be sent */
+	unsigned response;              /* with which of the stream's responses */
+	char refused[SDS_VERSION_SIZE]; /* what Envoy did not take; "": nothing */
+	bool listed;                    /* in the request that is being read */
 	struct subscription *next;
 };
 
@@ -72,11 +75,20 @@ struct sds_stream {
 	struct sds_stream *prev, *next;
 };
 
+/* What a secret was when Envoy took it. */
+struct taken {
+	struct sds_material material;
+	struct cert *cert;
+	char *roots;
+	struct revocation *crl;
+};
+
 struct sds_server {
 	const struct loop *loop;
 	char *subject;
 	struct cert *cert;      /* our reference */
 	struct revocation *crl; /* the same */
+	struct taken taken[2];  /* the certificate, ROOTCA */
 	struct sds_material material;
 	char *why_not;
 	struct sds_stream *streams;
@@ -88,9 +100,34 @@ struct sds_server {
 
 /* --- answers --- */
 
+static const char *version_in(
+    const struct sds_server *server, const struct sds_material *m, const struct subscription *s)
+{
+	return sds_pack_version(m, &s->name, loop_now_ms(server->loop) / 1000);
+}
+
+/* Did Envoy refuse, on this stream, what is the newest? */
+static bool is_refused(const struct sds_server *server, const struct subscription *s)
+{
+	return *s->refused && !strcmp(s->refused, version_in(server, &server->material, s));
+}
+
+static const struct taken *taken_of(const struct sds_server *server, const struct subscription *s)
+{
+	return &server->taken[s->name.kind == SDS_ROOT];
+}
+
+static const struct sds_material *material_of(
+    const struct sds_server *server, const struct subscription *s)
+{
+	const struct taken *t = taken_of(server, s);
+
+	return is_refused(server, s) && t->cert ? &t->material : &server->material;
+}
+
 static const char *version_of(const struct sds_server *server, const struct subscription *s)
 {
-	return sds_pack_version(&server->material, &s->name, loop_now_ms(server->loop) / 1000);
+	return version_in(server, material_of(server, s), s);
 }
 
 static void stream_free(struct sds_stream *st);
@@ -105,7 +142,7 @@ static void send_answer(struct sds_stream *st, const struct sds_item *items, siz
 	server->pushes++;
 	st->sent_ms = loop_uptime_ms(server->loop);
 	snprintf(nonce, sizeof(nonce), "%u.%u", st->serial, ++st->sent);
-	packed = sds_pack(&response, &server->material);
+	packed = sds_pack(&response);
 	rpc_send(st->call, packed.bytes, packed.len);
 	sds_pack_wipe(&packed);
 	if (st->method->unary) {
@@ -133,7 +170,8 @@ static void answer(struct sds_stream *st)
 		if (!*version || strcmp(version, s->sent) == 0)
 			continue;
 		snprintf(s->sent, sizeof(s->sent), "%s", version);
-		due[n++] = (struct sds_item){&s->name, version};
+		s->response = st->sent + 1;
+		due[n++] = (struct sds_item){&s->name, version, material_of(server, s)};
 	}
 	if (n > 0 || st->method->unary)
 		send_answer(st, due, n);
@@ -212,6 +250,44 @@ static unsigned response_of(const struct sds_stream *st, const char *nonce)
 	return !*end && n <= st->sent ? (unsigned)n : 0;
 }
 
+static void taken_clear(struct taken *t)
+{
+	cert_unref(&t->cert);
+	revocation_unref(&t->crl);
+	free(t->roots);
+	*t = (struct taken){.roots = NULL};
+}
+
+/* Envoy took the newest: it may be wanted again. */
+static void take_newest(const struct sds_server *server, struct taken *t)
+{
+	const struct sds_material *m = &server->material;
+	struct taken now = {.material = *m,
+	    .cert = cert_ref(server->cert),
+	    .roots = mem_strdup(m->roots),
+	    .crl = server->crl ? revocation_ref(server->crl) : NULL};
+
+	now.material.roots = now.roots;
+	taken_clear(t);
+	*t = now;
+}
+
+/* Its secrets are those that the stream was sent with it. */
+static void note_answer(struct sds_stream *st, unsigned response, bool nack)
+{
+	struct sds_server *server = st->server;
+	struct subscription *s;
+
+	LL_FOREACH (st->subscriptions, s) {
+		if (sds_names_is_file(&s->name) || s->response != response || !*s->sent)
+			continue;
+		if (nack)
+			memcpy(s->refused, s->sent, sizeof(s->refused));
+		else if (!strcmp(s->sent, version_in(server, &server->material, s)))
+			take_newest(server, (struct taken *)taken_of(server, s));
+	}
+}
+
 static void settle(struct sds_stream *st, unsigned response, const struct discovery_request *q)
 {
 	struct sds_server *server = st->server;
@@ -220,6 +296,7 @@ static void settle(struct sds_stream *st, unsigned response, const struct discov
 		return;                             /* a nonce comes again when the names change */
 	server->acks += response - st->settled - 1; /* Envoy may answer the last one only */
 	st->settled = response;
+	note_answer(st, response, q->nack);
 	st->refused = q->nack;
 	if (!q->nack) {
 		server->acks++;
@@ -384,6 +461,8 @@ void sds_server_free(struct sds_server **server)
 		rpc_close(&st->call, RPC_UNAVAILABLE, "the pod is being removed");
 		stream_free(st);
 	}
+	taken_clear(&s->taken[0]);
+	taken_clear(&s->taken[1]);
 	cert_unref(&s->cert);
 	revocation_unref(&s->crl);
 	free(s->why_not);
@@ -475,16 +554,35 @@ unsigned sds_server_streams(const struct sds_server *s)
 	return n;
 }
 
+/* "": Envoy has the newest. */
+static char *refusal_of(const struct sds_server *server)
+{
+	const struct sds_stream *st;
+	const struct subscription *s;
+	bool refused = first_refused(server);
+
+	DL_FOREACH (server->streams, st)
+		LL_FOREACH (st->subscriptions, s)
+			refused |= is_refused(server, s);
+	if (!refused)
+		return mem_strdup("");
+	return mem_printf("Envoy refused a secret: %s; %s", server->last_nack,
+	    first_refused(server)
+		? "until it takes one it refuses each listener and cluster that names it"
+		: "it has the one before");
+}
+
 json_t *sds_server_dump(const struct sds_server *s)
 {
 	json_t *streams = json_array();
+	auto_free char *refusal = refusal_of(s);
 	const struct sds_stream *st;
 
 	DL_FOREACH (s->streams, st)
 		json_array_append_new(streams,
 		    json_pack("{s:s, s:o}", "method", st->method->name, "names", dump_names(st)));
-	return json_pack("{s:o, s:I, s:I, s:I, s:b, s:s, s:s, s:s}", "streams", streams, "pushes",
-	    (json_int_t)s->pushes, "acks", (json_int_t)s->acks, "nacks", (json_int_t)s->nacks,
-	    "refused", first_refused(s) != NULL, "last_nack", s->last_nack, "last_refusal",
-	    s->last_refusal, "why_not", s->why_not ? s->why_not : "");
+	return json_pack("{s:o, s:I, s:I, s:I, s:b, s:s, s:s, s:s, s:s}", "streams", streams,
+	    "pushes", (json_int_t)s->pushes, "acks", (json_int_t)s->acks, "nacks",
+	    (json_int_t)s->nacks, "refused", *refusal != 0, "refusal", refusal, "last_nack",
+	    s->last_nack, "last_refusal", s->last_refusal, "why_not", s->why_not ? s->why_not : "");
 }

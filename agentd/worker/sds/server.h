@@ -6,6 +6,9 @@
  * the stream with an error (names.h).  ACK, NACK, stale nonces and added names as
  * istio-agent.md 2.4.  At most one response is under way per stream: pushes that come meanwhile are
  * merged into one.  Limits: 64 names per stream, 4,096 bytes a name.
+ *
+ * Envoy keeps a secret that it refused, and then refuses each listener and cluster that names it.
+ * So the last one that it took is sent again, until there is another.
  */
 #pragma once
 #include "worker/pods/served.h"
@@ -32,7 +35,7 @@ bool sds_server_incoming(struct sds_server *s, struct rpc_stream *st, const char
 /* NO if Envoy refused the last secrets of a stream, or has not answered them for a minute. */
 enum served sds_server_served(const struct sds_server *s, struct err *why);
 unsigned sds_server_streams(const struct sds_server *s);
-/* streams[{method, names[{name, version}]}], pushes, acks, nacks, refused, last_nack, last_refusal,
- * why_not
+/* streams[{method, names[{name, version}]}], pushes, acks, nacks, refused: the newest secret is,
+ * refusal: and what that means, last_nack, last_refusal, why_not
  */
 json_t *sds_server_dump(const struct sds_server *s);

@@ -82,11 +82,11 @@ static void assert_packed(const struct sds_material *m, const char *name, const 
     const char *shown_sotw, const char *shown_delta)
 {
 	struct sds_name n = named(name);
-	const struct sds_item item = {&n, version};
+	const struct sds_item item = {&n, version, m};
 
 	for (int f = 0; f < 2; f++) {
 		const struct sds_response r = {(enum discovery_flavour)f, "7", &item, 1};
-		struct sds_packed p = sds_pack(&r, m);
+		struct sds_packed p = sds_pack(&r);
 		const struct shown *s = shown_response(p.bytes, p.len, r.flavour);
 
 		assert_string_equal(s->text, f == DISCOVERY_SOTW ? shown_sotw : shown_delta);
@@ -117,16 +117,16 @@ static void a_response_may_have_many_or_none(void **state)
 {
 	struct sds_name cert = named("default"), root = named("ROOTCA");
 	const struct sds_material m = with(&issued, NULL, NULL);
-	const struct sds_item items[] = {{&cert, "a"}, {&root, "b"}};
+	const struct sds_item items[] = {{&cert, "a", &m}, {&root, "b", &m}};
 	const struct sds_response many = {DISCOVERY_DELTA, "1", items, 2};
 	const struct sds_response none = {DISCOVERY_SOTW, "2", NULL, 0};
-	struct sds_packed p = sds_pack(&many, &m);
+	struct sds_packed p = sds_pack(&many);
 
 	(void)state;
 	assert_string_equal(shown_response(p.bytes, p.len, DISCOVERY_DELTA)->text,
 	    " default=CHAIN+SECRET-KEY@a ROOTCA=ROOT@b");
 	sds_pack_wipe(&p);
-	p = sds_pack(&none, &m);
+	p = sds_pack(&none);
 	assert_string_equal(shown_response(p.bytes, p.len, DISCOVERY_SOTW)->text, "");
 	sds_pack_wipe(&p);
 	sds_names_clear(&cert);
@@ -138,7 +138,7 @@ static void copies_of_the_key_are_wiped(void **state)
 {
 	struct sds_name cert = named("default");
 	const struct sds_material m = with(&issued, NULL, NULL);
-	const struct sds_item item = {&cert, "v"};
+	const struct sds_item item = {&cert, "v", &m};
 
 	(void)state;
 	if (!secrets_watched())
@@ -148,7 +148,7 @@ static void copies_of_the_key_are_wiped(void **state)
 		struct sds_packed p;
 
 		secrets_watch();
-		p = sds_pack(&r, &m);
+		p = sds_pack(&r);
 		assert_non_null(memmem(p.bytes, p.len, key, strlen(key)));
 		sds_pack_wipe(&p);
 		assert_int_equal(secrets_freed(), 0);

@@ -1,5 +1,5 @@
 /* server_test.c - a pod's secrets, on scripted streams.
- * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/secrets.c tests/unit/worker/sds/shown.c tests/unit/worker/ads/envoy.c
+ * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/secrets.c tests/fake/x509.c tests/unit/worker/sds/shown.c tests/unit/worker/ads/envoy.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +18,7 @@
 #include "tests/fake/secrets.h"
 #include "tests/unit/worker/ads/envoy.h"
 #include "worker/crypto/cert.h"
+#include "worker/crypto/revocation.h"
 #include "worker/sds/server.h"
 
 #define SERVICE "/envoy.service.secret.v3.SecretDiscoveryService/"
@@ -80,6 +81,13 @@ static void set_cert(struct world *w, const char *serial, const char *root)
 	sds_server_set_cert(w->sds, c, NULL);
 	cert_unref(&c);
 	fake_loop_advance(w->loop, 0);
+}
+
+static struct revocation *list_of(const char *text)
+{
+	struct err e;
+
+	return revocation_read(text, strlen(text), &e);
 }
 
 static struct rpc_stream *call(struct world *w, const char *method)
@@ -319,7 +327,7 @@ static void a_renewal_goes_to_the_streams_it_concerns(void **state)
 	assert_int_equal(fake_rpc_sent(b), 2);
 }
 
-static void a_nack_is_kept_and_not_answered(void **state)
+static void a_nack_of_the_first_one_is_kept_and_not_answered(void **state)
 {
 	struct world *w = *state;
 	struct rpc_stream *s = call(w, SERVICE "StreamSecrets");
@@ -384,6 +392,62 @@ static void secrets_that_are_never_answered(void **state)
 	fake_rpc_end(s, RPC_CANCELLED, "");
 	fake_loop_advance(w->loop, 0);
 	is_served(w, SERVED_YES, "");
+}
+
+/* Envoy keeps what it refused, and with it refuses what names it. */
+static void after_a_nack_the_last_good_one_is_sent_again(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = call(w, SERVICE "StreamSecrets"), *later;
+
+	set_cert(w, "s1", "ROOT");
+	SOTW(w, s, NODE, .names = {"default"});
+	answer(s, 0, DISCOVERY_SOTW);
+	SOTW(w, s, .nonce = nonce, .names = {"default"});
+	set_cert(w, "s2", "ROOT");
+	ASSERT_SOTW(s, 2, " default=CHAIN-s2+KEY-s2");
+	SOTW(w, s, .nonce = nonce, .names = {"default"}, .nack = "bad key");
+	assert_dump_text(w, "refusal",
+	    "Envoy refused a secret: bad key; until it takes one it refuses each listener and "
+	    "cluster that names it");
+	ASSERT_SOTW(s, 3, " default=CHAIN-s1+KEY-s1");
+	SOTW(w, s, .nonce = nonce, .names = {"default"});
+	assert_int_equal(fake_rpc_sent(s), 3); /* it is not tried again and again */
+	assert_count(w, "acks", 2);
+	assert_dump_text(w, "refusal", "Envoy refused a secret: bad key; it has the one before");
+	later = call(w, SERVICE "StreamSecrets"); /* another Envoy may take it */
+	SOTW(w, later, NODE, .names = {"default"});
+	ASSERT_SOTW(later, 1, " default=CHAIN-s2+KEY-s2");
+	set_cert(w, "s3", "ROOT");
+	ASSERT_SOTW(s, 4, " default=CHAIN-s3+KEY-s3");
+	SOTW(w, s, .nonce = nonce, .names = {"default"});
+	assert_dump_text(w, "refusal", "");
+}
+
+static void after_a_nack_of_roots_the_last_good_ones_are_sent_again(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *s = call(w, SERVICE "DeltaSecrets");
+	struct revocation *good = list_of("CRL1"), *bad = list_of("CRL2");
+
+	sds_server_set_trust(w->sds, "BOTH", good);
+	set_cert(w, "s1", "ROOT");
+	DELTA(w, s, NODE, .names = {"default", "ROOTCA"});
+	answer(s, 0, DISCOVERY_DELTA);
+	DELTA(w, s, .nonce = nonce);
+	sds_server_set_trust(w->sds, NULL, bad);
+	fake_loop_advance(w->loop, 0);
+	assert_non_null(strstr(answer(s, 1, DISCOVERY_DELTA), " ROOTCA=ROOT-CRL2\n@"));
+	DELTA(w, s, .nonce = nonce, .nack = "bad list");
+	assert_int_equal(fake_rpc_sent(s), 3);
+	assert_non_null(strstr(answer(s, 2, DISCOVERY_DELTA), " ROOTCA=BOTH-CRL1\n@"));
+	/* Of a pod that may not have them any more nothing is sent again. */
+	DELTA(w, s, .nonce = nonce);
+	sds_server_set_cert(w->sds, NULL, "its token has expired");
+	DELTA(w, s, .names = {"ROOTCA"});
+	assert_int_equal(fake_rpc_sent(s), 3);
+	revocation_unref(&good);
+	revocation_unref(&bad);
 }
 
 static void pushes_merge_while_one_is_under_way(void **state)
@@ -639,7 +703,7 @@ static void a_revocation_list_comes_and_goes(void **state)
 	struct world *w = *state;
 	struct rpc_stream *root = call(w, SERVICE "StreamSecrets");
 	struct rpc_stream *other = call(w, SERVICE "StreamSecrets");
-	static const char crl[] = "CRL1", crl2[] = "CRL2";
+	struct revocation *crl = list_of("CRL1"), *crl2 = list_of("CRL2");
 
 	SOTW(w, root, NODE, .names = {"ROOTCA"});
 	SOTW(w, other, NODE, .names = {"default", "file-root:/r"});
@@ -647,24 +711,27 @@ static void a_revocation_list_comes_and_goes(void **state)
 	fake_loop_advance(w->loop, 0);
 	assert_int_equal(fake_rpc_sent(root), 0); /* a list without roots is of no use */
 	set_cert(w, "s1", "ROOT");
-	ASSERT_SOTW(root, 1, " ROOTCA=ROOT-CRL1");
+	ASSERT_SOTW(root, 1, " ROOTCA=ROOT-CRL1\n");
 	sds_server_set_trust(w->sds, NULL, crl);
 	sds_server_set_trust(w->sds, NULL, crl2);
 	fake_loop_advance(w->loop, 0);
-	ASSERT_SOTW(root, 2, " ROOTCA=ROOT-CRL2");
+	ASSERT_SOTW(root, 2, " ROOTCA=ROOT-CRL2\n");
 	sds_server_set_trust(w->sds, NULL, NULL);
 	fake_loop_advance(w->loop, 0);
 	ASSERT_SOTW(root, 3, " ROOTCA=ROOT");
 	/* Nobody else: neither keys nor the roots of files. */
 	assert_int_equal(fake_rpc_sent(other), 2);
 	ASSERT_SOTW(other, 2, " default=CHAIN-s1+KEY-s1");
+	revocation_unref(&crl);
+	revocation_unref(&crl2);
 }
 
 static void roots_may_be_others_than_the_certificates(void **state)
 {
 	struct world *w = *state;
 	struct rpc_stream *root = call(w, SERVICE "StreamSecrets");
-	static const char both[] = "ROOT+ANCHOR", list[] = "CRL";
+	static const char both[] = "ROOT+ANCHOR";
+	struct revocation *list = list_of("CRL");
 
 	SOTW(w, root, NODE, .names = {"ROOTCA"});
 	set_cert(w, "s1", "ROOT");
@@ -675,10 +742,11 @@ static void roots_may_be_others_than_the_certificates(void **state)
 	assert_int_equal(fake_rpc_sent(root), 2);
 	sds_server_set_trust(w->sds, both, list);
 	fake_loop_advance(w->loop, 0);
-	ASSERT_SOTW(root, 3, " ROOTCA=ROOT+ANCHOR-CRL");
+	ASSERT_SOTW(root, 3, " ROOTCA=ROOT+ANCHOR-CRL\n");
 	sds_server_set_trust(w->sds, NULL, NULL);
 	fake_loop_advance(w->loop, 0);
 	ASSERT_SOTW(root, 4, " ROOTCA=ROOT2");
+	revocation_unref(&list);
 }
 
 /* The machine wakes up, and a request comes before we are told that the certificate is over. */
@@ -809,7 +877,8 @@ static void the_dump_shows_names_and_versions_but_no_key(void **state)
 	json_decref(dump);
 	assert_string_equal(text,
 	    "{\"acks\": 0, \"last_nack\": \"\", \"last_refusal\": \"\", \"nacks\": 0, "
-	    "\"pushes\": 1, \"refused\": false, \"streams\": [{\"method\": \"StreamSecrets\", "
+	    "\"pushes\": 1, \"refusal\": \"\", \"refused\": false, \"streams\": [{\"method\": "
+	    "\"StreamSecrets\", "
 	    "\"names\": "
 	    "[{\"name\": \"default\", \"version\": \"s1\"}]}], \"why_not\": \"\"}");
 }
@@ -852,9 +921,11 @@ int main(void)
 	    TEST(an_old_nonce_on_a_new_stream_is_answered),
 	    TEST(a_first_request_sent_twice_before_the_certificate_is_answered_once),
 	    TEST(a_renewal_goes_to_the_streams_it_concerns),
-	    TEST(a_nack_is_kept_and_not_answered),
 	    TEST(a_nack_of_one_stream_outlives_an_ack_of_another),
 	    TEST(secrets_that_are_never_answered),
+	    TEST(a_nack_of_the_first_one_is_kept_and_not_answered),
+	    TEST(after_a_nack_the_last_good_one_is_sent_again),
+	    TEST(after_a_nack_of_roots_the_last_good_ones_are_sent_again),
 	    TEST(pushes_merge_while_one_is_under_way),
 	    TEST(a_certificate_that_is_gone_is_not_revoked),
 	    TEST(a_plain_name_is_the_certificate_under_that_name),
