@@ -176,13 +176,31 @@ static void note_end(const struct revocation *r, X509 *ca, struct revocation_tri
 
 /* --- trying --- */
 
+static X509 *top_of(X509_STORE_CTX *ctx)
+{
+	const struct stack_st_X509 *chain = X509_STORE_CTX_get0_chain(ctx);
+	return sk_X509_value(chain, sk_X509_num(chain) - 1);
+}
+
+/* The list of who signed the top can be checked only if that is the top itself. */
+static bool ends_at_root(X509_STORE_CTX *ctx)
+{
+	X509 *top = top_of(ctx);
+	return top && X509_check_issued(top, top) == X509_V_OK;
+}
+
 static void explain(struct revocation_trial *t, int code, X509_STORE_CTX *ctx)
 {
 	const X509 *cert = X509_STORE_CTX_get_current_cert(ctx);
 	char name[NAME_SIZE] = "";
-	if (cert)
+	if (cert && ends_at_root(ctx))
 		X509_NAME_oneline(X509_get_issuer_name(cert), name, sizeof(name));
-	if (code == X509_V_ERR_UNABLE_TO_GET_CRL || code == X509_V_ERR_UNABLE_TO_GET_CRL_ISSUER)
+	else if (top_of(ctx))
+		X509_NAME_oneline(X509_get_subject_name(top_of(ctx)), name, sizeof(name));
+	if (!ends_at_root(ctx))
+		err_set(&t->why, ERR_INVALID,
+		    "the CA %s is trusted without its own root: no list helps then", name);
+	else if (code == X509_V_ERR_UNABLE_TO_GET_CRL)
 		err_set(&t->why, ERR_INVALID, "it has no list of the CA %s", name);
 	else if (code == X509_V_ERR_KEYUSAGE_NO_CRL_SIGN)
 		err_set(&t->why, ERR_INVALID,

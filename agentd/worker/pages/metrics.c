@@ -80,7 +80,8 @@ static void measure_planes(const struct agent_shared *s)
 	struct metric *connected = metric_gauge("agentd_control_plane_connected",
 	    "1: a connection to the control plane is there; 0: agentctl status says why not.");
 	struct metric *expiry = metric_gauge("agentd_root_expiry_seconds",
-	    "Seconds until the first of the control plane's root certificates expires.");
+	    "Seconds until the first of the control plane's root certificates expires that no "
+	    "later one renews.");
 	struct metric *list = metric_gauge("agentd_crl_expiry_seconds",
 	    "Seconds until the revocation list in force ends for the node's certificates.");
 	struct metric *bad = metric_gauge("agentd_crl_problem",

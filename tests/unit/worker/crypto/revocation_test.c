@@ -190,6 +190,8 @@ static void each_ca_of_the_chain_needs_one(void **state)
 	assert_fails(&t, "it has no list of the CA /CN=root");
 	t = try_at(NOW, of_other, chain, &root);
 	assert_fails(&t, "it has no list of the CA");
+	t = try_at(NOW, both, chain, &between); /* trusted, but signed by another */
+	assert_fails(&t, "the CA /CN=between is trusted without its own root: no list helps then");
 	t = try_at(NOW, of_root, root.pem, &root); /* a root alone */
 	assert_int_equal(t.result, REVOCATION_PASSES);
 	assert_int_equal(t.ends, NOW + 9 * DAY);
