@@ -44,6 +44,7 @@ int inject_check_shape(const json_t *pod, struct err *e);
 
 /* refusal.c: host network, sandbox, template, volumes, annotations. */
 int inject_check_names(const struct inject_job *j, struct err *e);
+int inject_check_volume(const json_t *spec, struct err *e); /* one of ours, without readOnly */
 
 /* wishes.c: fills the job's last members from annotations, mesh and values; refuses by name. */
 int inject_read_wishes(struct inject_job *j, struct err *e);

@@ -7,6 +7,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject_internal.h"
+#include "worker/envoy/refusal.h"
 #include "workload.h"
 #include <string.h>
 
@@ -197,10 +198,13 @@ static void prepare(json_t *pod)
 	json_object_set_new(pod, "kind", json_string("Pod"));
 }
 
+/* One that is ours is refused for its volume alone: it may have the sidecar by hand. */
 static enum verdict judge(const struct inject_before *b, const json_t *pod, const json_t *then)
 {
+	struct err e;
+
 	if (is_ours(pod))
-		return MOVED;
+		return inject_check_volume(json_object_get(pod, "spec"), &e) ? CANNOT : MOVED;
 	if (!inject_is_injected(pod) || !b->proxy)
 		return OUTSIDE;
 	return then ? MOVES : CANNOT;
@@ -219,7 +223,9 @@ static void put_pod(json_t *row, const struct inject_before *b, const json_t *po
 	if (*skipped && v == MOVES)
 		v = CANNOT;
 	if (v == CANNOT)
-		say(json_object_get(row, "refused"), *skipped ? skipped : refused);
+		say(json_object_get(row, "refused"), is_ours(pod) ? REFUSAL_WRITABLE
+						     : *skipped   ? skipped
+								  : refused);
 	if (v == MOVES)
 		compare(b, said, pod, then, changes);
 	put_verdict(row, v == MOVES && json_array_size(changes) ? CHANGES : v);

@@ -1,4 +1,5 @@
 /* refusal.c - pods that cannot be injected, whatever a node says (injection.md 6). */
+#include "worker/envoy/refusal.h"
 #include "common/err.h"
 #include "inject_internal.h"
 #include <string.h>
@@ -37,6 +38,21 @@ static int refuse_volume(const struct inject_job *j, const char *name, struct er
 	return err_set(e, ERR_INVALID, "the pod has a volume \"%.64s\" already: rename it", name);
 }
 
+/* Written by hand: the node would refuse it. */
+int inject_check_volume(const json_t *spec, struct err *e)
+{
+	json_t *v;
+	size_t i;
+
+	json_array_foreach (json_object_get(spec, "volumes"), i, v) {
+		const char *driver = json_string_value(inject_at(v, "csi.driver"));
+
+		if (driver && !strcmp(driver, INJECT_DRIVER) && !inject_true(v, "csi.readOnly"))
+			return err_set(e, ERR_INVALID, "%s", REFUSAL_WRITABLE);
+	}
+	return 0;
+}
+
 /* A label that is there is never changed: a ReplicaSet would lose its pods. */
 static int refuse_wish(const struct inject_job *j, struct err *e)
 {
@@ -55,8 +71,8 @@ int inject_check_names(const struct inject_job *j, struct err *e)
 	if (inject_true(j->spec, "hostNetwork"))
 		return err_set(e, ERR_INVALID,
 		    "a pod with hostNetwork has no network of its own to be meshed");
-	if (refuse_sandbox(j, e) || refuse_template(j, e) || refuse_volume(j, INJECT_VOLUME, e) ||
-	    refuse_wish(j, e))
+	if (inject_check_volume(j->spec, e) || refuse_sandbox(j, e) || refuse_template(j, e) ||
+	    refuse_volume(j, INJECT_VOLUME, e) || refuse_wish(j, e))
 		return -1;
 	json_array_foreach (j->user_volumes, i, v)
 		if (refuse_volume(j, inject_name_of(v), e))

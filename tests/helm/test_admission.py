@@ -47,7 +47,7 @@ def fixture_policy(tmp_path_factory, request):
 
 def by_hand(annotations=(), attributes=(), **spec):
     p = pod(annotations, **spec)
-    p['spec']['volumes'] = [{'name': 'agentd', 'csi': {'driver': 'agentd.node.mesh', 'volumeAttributes': dict(attributes)}}]
+    p['spec']['volumes'] = [{'name': 'agentd', 'csi': {'driver': 'agentd.node.mesh', 'readOnly': True, 'volumeAttributes': dict(attributes)}}]
     return p
 
 
@@ -61,10 +61,12 @@ def test_other_pods_are_not_its_business(policy):
     assert policy.ask(other, pod()) == [{'matched': False}] * 2
 
 
+WRITABLE = 'the volume of agentd.node.mesh needs readOnly: true: without it the pod\'s containers could write in it'
 WRONG = {
     'two': (by_hand(), 'the pod has another volume of agentd.node.mesh'),
     'host': (by_hand(hostNetwork=True), 'agentd: a pod with hostNetwork has no network of its own to be meshed'),
     'sandbox': (by_hand(runtimeClassName='kata'), 'runtimeClassName kata is a sandbox: sockets and cgroups of the node end at it'),
+    'writable': (by_hand(), f'agentd: {WRITABLE}'), 'writable-false': (by_hand(), f'agentd: {WRITABLE}'),
     'redirect': (by_hand({'agentd.node.mesh/redirect': 'x'}), 'redirect: agentd.node.mesh/redirect is "x", must be ebpf, istio-cni, istio-init or none'),
     'policy': (by_hand({'agentd.node.mesh/redirectPolicy': 'x'}), 'redirect: agentd.node.mesh/redirectPolicy'),
     'TPROXY': (by_hand({S + 'interceptionMode': 'TPROXY'}), 'redirect: sidecar.istio.io/interceptionMode is "TPROXY", must be REDIRECT or NONE (TPROXY needs '
@@ -81,7 +83,9 @@ WRONG = {
     'virtual': (by_hand({T + 'kubevirtInterfaces': 'eth1'}), f'redirect: {T}kubevirtInterfaces must be empty'),
     'rerouted': (by_hand({'istio.io/reroute-virtual-interfaces': 'eth1'}), 'redirect: istio.io/reroute-virtual-interfaces must be empty'),
 }
-WRONG['two'][0]['spec']['volumes'].append({'name': 'more', 'csi': {'driver': 'agentd.node.mesh'}})
+WRONG['two'][0]['spec']['volumes'].append({'name': 'more', 'csi': {'driver': 'agentd.node.mesh', 'readOnly': True}})
+del WRONG['writable'][0]['spec']['volumes'][0]['csi']['readOnly']
+WRONG['writable-false'][0]['spec']['volumes'][0]['csi']['readOnly'] = False
 
 
 @pytest.mark.parametrize('name', WRONG)
@@ -104,7 +108,7 @@ def test_the_node_agrees(policy, meshed):
     """A pod that the engine refuses by a node's reader is refused here, if CEL can tell; no other is."""
     engine, _ = meshed
     for name, (wrong, _) in WRONG.items():
-        if name not in ('two', 'by-attribute', 'by-value'):
+        if name not in ('two', 'writable', 'writable-false', 'by-attribute', 'by-value'):
             bare = copy.deepcopy(wrong)
             del bare['spec']['volumes']
             r = engine.call(json.dumps(bare), '--check', check=False)
@@ -112,6 +116,13 @@ def test_the_node_agrees(policy, meshed):
     told = {n for n, p in REFUSED.items() if policy.denied({**p, 'spec': {**p['spec'], 'volumes': by_hand()['spec']['volumes']}})}
     ranges = {'range'} if policy.version != '1.30' else set()  # which has no isCIDR() for a new policy
     assert told == {'TPROXY', 'mode', 'port', 'out', 'virt', 'sandbox'} | ranges
+
+
+def test_the_engine_says_the_same_of_a_writable_volume(meshed):
+    wrong = copy.deepcopy(WRONG['writable'][0])
+    wrong['spec']['volumes'][0]['name'] = 'by-hand'  # its own name is refused, too
+    r = meshed[0].call(json.dumps(wrong), '--check', check=False)
+    assert r.returncode == 1 and WRITABLE in r.stdout + r.stderr
 
 
 def test_the_nodes_own_mode_counts(tmp_path):

@@ -2,7 +2,7 @@
 
 A controller, because one of its specs creates the volume that it publishes: any volume is that of one pod, with the
 context that the kubelet would give.  And a way to the driver on which `.../target`, the name that csi-sanity has for
-every target path, becomes the kubelet's `.../mount`; all other bytes pass as they are.
+every target path, becomes the kubelet's `.../mount`, and its volumes `readonly`, a word that it leaves out; all other bytes pass as they are.
 """
 import asyncio
 import json
@@ -39,6 +39,8 @@ def _way_to(channel):
         async def call(request, context):
             if 'target_path' in request.DESCRIPTOR.fields_by_name and request.target_path.endswith(_SANITYS):
                 request.target_path = request.target_path.removesuffix(_SANITYS) + _KUBELETS
+            if 'readonly' in request.DESCRIPTOR.fields_by_name:
+                request.readonly = True
             try:
                 return await rpc(request, timeout=60)
             except grpc.aio.AioRpcError as e:

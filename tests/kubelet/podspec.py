@@ -1,7 +1,7 @@
 """A pod as the API server has it: DIR/api/<uid>.json.
 
     {"uid", "name", "namespace", "service_account", "qos": "guaranteed" | "burstable" | "besteffort",
-     "volumes": [{"name", "attributes": {...}, "read_only"}],       CSI volumes of our driver
+     "volumes": [{"name", "attributes": {...}, "read_only": true}], CSI volumes of our driver
      "containers": [{"argv": [...]}],   each sees the first volume at /mnt, in a mount namespace of its own
      "grace_s": 30, "deleted": true}            deleted: from now on it goes
 """

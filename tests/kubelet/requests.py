@@ -47,7 +47,7 @@ def publish(config, tokens, pod, volume, target):
     request = {
         'volume_id': volume_id(pod.uid, volume['name']), 'target_path': str(target),
         'volume_capability': {'mount': {}, 'access_mode': {'mode': _SINGLE_NODE_WRITER}},
-        'readonly': bool(volume.get('read_only')), 'volume_context': context}
+        'readonly': volume.get('read_only', True), 'volume_context': context}
     if config.tokens_in_secrets:
         request['secrets'] = token
     else:

@@ -180,11 +180,14 @@ static int read_field(struct reader *r, const struct pbwire_field *f, struct err
 		return read_path(&r->target_path, f, e);
 	case 5:
 		return read_capability(r, f, e);
+	case 6:
+		r->out->readonly = f->type == PBWIRE_VARINT && f->value;
+		return 0;
 	case 7:
 		return read_secret(r, f, e);
 	case 8:
 		return read_context(r, f, e);
-	default: /* readonly, too: the mount always is */
+	default:
 		return 0;
 	}
 }

@@ -24,6 +24,7 @@ struct csi_target {
 struct csi_publish {
 	char volume_id[CSI_ID_SIZE];
 	struct csi_target target;
+	bool readonly;   /* no container's mount of it can be writable (kubelet-csi.md 3b) */
 	struct pod spec; /* identity, env, labels, annotations */
 	char *token;     /* secret; for istio-ca, not looked at; NULL: none came */
 };

@@ -12,6 +12,7 @@
 #include "common/mem.h"
 #include "csi_volume_internal.h"
 #include "worker/base/metrics.h"
+#include "worker/envoy/refusal.h"
 #include "worker/link/volume.h"
 #include <errno.h>
 #include <stdio.h>
@@ -364,6 +365,7 @@ static void renew(struct csi_volume *v, const struct csi_publish *q)
 {
 	v->last_ms = loop_uptime_ms(v->all->o.loop);
 	v->problem = (struct err){.code = 0};
+	v->writable = !q->readonly;
 	if (republish(v, q, &v->problem))
 		log_warn_limited(&v->all->log, q->spec.name,
 		    "volume %s stays as it is, with the token it had: %s", v->target.volume,
@@ -405,11 +407,19 @@ static void find_out(struct csi_volume *v, struct csi_call *c, const struct csi_
 		    on_found_out, v);
 }
 
+/* Our mount is read-only in any case, and the containers' own mounts of it need not be. */
+static int check_first(const struct csi_volumes *all, const struct csi_publish *q, struct err *e)
+{
+	if (!q->readonly)
+		return err_set(e, ERR_INVALID, "%s", REFUSAL_WRITABLE);
+	return csi_token_check(q, now_s(all), e);
+}
+
 static void publish_first(struct csi_volumes *all, struct csi_call *c, const struct csi_publish *q)
 {
 	struct csi_volume *v = csi_volume_find(all, &q->target.pod);
 	struct err e;
-	int rc = csi_token_check(q, now_s(all), &e);
+	int rc = check_first(all, q, &e);
 
 	csi_refused_drop(&all->refused, &q->target.pod);
 	if (!rc && v) {

@@ -21,9 +21,10 @@ struct csi_volume {
 	struct csi_target target;
 	char volume_id[CSI_ID_SIZE]; /* "": not known */
 	enum csi_volume_state state;
-	bool mounted; /* or it may be */
-	bool late;    /* the certificate did not come in time */
-	bool unkept;  /* there is a newer token than what is being kept */
+	bool mounted;  /* or it may be */
+	bool late;     /* the certificate did not come in time */
+	bool writable; /* published by an agentd that took it without readOnly: true */
+	bool unkept;   /* there is a newer token than what is being kept */
 	struct csi_waiting publishing, unpublishing;
 	struct loop_timer soon, certificate, abandoned;
 	struct link_call *keeping, *mounting;

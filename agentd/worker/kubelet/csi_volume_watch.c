@@ -3,6 +3,7 @@
  */
 #include "csi_volume_internal.h"
 #include "worker/base/metrics.h"
+#include "worker/envoy/refusal.h"
 #include <string.h>
 
 LOG_SCOPE("csi");
@@ -68,12 +69,17 @@ static bool is_forgotten(const struct csi_volume *v)
 /* False: it has none. */
 static bool problem_of(const struct csi_volume *v, struct err *why)
 {
+	static const struct err writable = {
+	    ERR_INVALID, REFUSAL_WRITABLE "; it runs on: restart it with the word"};
+
 	*why = v->problem.code ? v->problem : v->why_unkept;
 	if (!why->code && is_forgotten(v))
 		err_set(why, ERR_UNAVAILABLE,
 		    "the kubelet has not asked for it for %lld min, so its token ends: are its "
 		    "service account and the CSIDriver object (requiresRepublish: true) there?",
 		    (long long)silent_ms(v) / 60000);
+	if (!why->code && v->writable)
+		*why = writable;
 	return why->code != 0;
 }
 

@@ -122,6 +122,8 @@ static void refused_by_name(void **state)
 	refused(
 	    POD("'inject.istio.io/templates':'gateway'", ""), "\"gateway\" not found; have agentd");
 	refused(POD("", ",'volumes':[{'name':'agentd'}]"), "a volume \"agentd\" already");
+	refused(POD("", ",'volumes':[{'name':'v','csi':{'driver':'agentd.node.mesh'}}]"),
+	    "the volume of agentd.node.mesh needs readOnly: true");
 	refused(POD("'sidecar.istio.io/userVolume':'{\\'v\\':{}}'", ",'volumes':[{'name':'v'}]"),
 	    "a volume \"v\" already");
 	refused(POD("'sidecar.istio.io/status':'{}'", ""), "injected by another injector");

@@ -229,12 +229,21 @@ static void what_has_no_sidecar_is_outside_and_ours_has_moved(void **state)
 	take_text("{'kind':'Pod','apiVersion':'v1','metadata':{'name':'n','namespace':'d'},"
 		  "'spec':{'containers':[{'name':'a'}]}}");
 	take_text("{'metadata':{'name':'o'},'spec':{'containers':[{'name':'a'}],'volumes':"
-		  "[{'name':'v','csi':{'driver':'agentd.node.mesh'}}]}}");
+		  "[{'name':'v','csi':{'driver':'agentd.node.mesh','readOnly':true}}]}}");
 	take_text("{'kind':'ConfigMap','apiVersion':'v1'}");
 	assert_int_equal(pods_of(row_of("outside")), 1);
 	assert_int_equal(pods_of(row_of("moved")), 1);
 	assert_int_equal(
 	    json_integer_value(json_object_get(json_object_get(answer, "verdicts"), "moved")), 1);
+}
+
+/* It runs, published by an agentd before this rule, and its next pod would not start. */
+static void ours_without_read_only_cannot(void **state)
+{
+	(void)state;
+	take_text("{'metadata':{'name':'o'},'spec':{'containers':[{'name':'a'}],'volumes':"
+		  "[{'name':'v','csi':{'driver':'agentd.node.mesh'}}]}}");
+	says(row_of("cannot"), "refused", "the volume of agentd.node.mesh needs readOnly: true");
 }
 
 /* Wrong types, wherever they are, and texts that would write to a terminal. */
@@ -313,6 +322,7 @@ int main(void)
 	    TEST(a_plugin_finds_its_pods),
 	    TEST(a_plugin_of_others_changes_nothing),
 	    TEST(what_has_no_sidecar_is_outside_and_ours_has_moved),
+	    TEST(ours_without_read_only_cannot),
 	    TEST(hostile_pods_are_rows_as_others),
 	    TEST(the_pod_before_is_as_its_owner_wrote_it),
 	    TEST(too_many_workloads_are_refused),

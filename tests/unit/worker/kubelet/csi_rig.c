@@ -90,7 +90,7 @@ uint8_t *csi_ask_pack(const struct csi_ask *a, size_t *size)
 	else
 		capability.mount = &mount;
 	q.volume_capability = a->no_capability ? NULL : &capability;
-	q.readonly = true;
+	q.readonly = !a->writable;
 	auto_free void *context = entries_of(a->context, &q.n_volume_context);
 	auto_free void *secrets = entries_of(a->secrets, &q.n_secrets);
 	q.volume_context = context;

@@ -15,7 +15,7 @@
 
 struct csi_ask {
 	const char *volume_id, *target_path; /* NULL: left out */
-	bool no_capability, block;
+	bool no_capability, block, writable;
 	json_t *context, *secrets; /* objects of strings */
 };
 

@@ -318,6 +318,37 @@ static void test_a_refused_token_is_listed_and_counted(void **state)
 	assert_metric("agentd_volumes{state=\"refused\"} 0\n");
 }
 
+/* Its containers' own mounts could be writable (kubelet-csi.md 3b). */
+static void test_a_first_publish_without_readonly(void **state)
+{
+	struct world *w = *state;
+
+	w->ask.writable = true;
+	answered(publish(w), RPC_INVALID_ARGUMENT, "needs readOnly: true");
+	assert_int_equal(w->added, 0);
+	csi_volumes_measure(w->volumes);
+	assert_metric("agentd_volumes{state=\"refused\"} 1\n");
+	w->ask.writable = false;
+	publish_all(w);
+}
+
+/* An earlier agentd took it: the pod runs on, and status has its name. */
+static void test_a_republish_without_readonly(void **state)
+{
+	struct world *w = *state;
+	struct err why;
+
+	publish_all(w);
+	w->ask.writable = true;
+	answered(publish(w), RPC_OK, "");
+	assert_int_equal(csi_volumes_troubled(w->volumes, &why), 1);
+	assert_non_null(strstr(why.msg, "volume mesh of demo/web-0: the volume of "));
+	assert_non_null(strstr(why.msg, "needs readOnly: true"));
+	w->ask.writable = false;
+	answered(publish(w), RPC_OK, "");
+	assert_int_equal(csi_volumes_troubled(w->volumes, &why), 0);
+}
+
 static void test_refused_later(void **state)
 {
 	struct world *w = *state;
@@ -991,6 +1022,8 @@ int main(void)
 	    TEST(test_certificate_is_there),
 	    TEST(test_refused),
 	    TEST(test_a_refused_token_is_listed_and_counted),
+	    TEST(test_a_first_publish_without_readonly),
+	    TEST(test_a_republish_without_readonly),
 	    TEST(test_refused_later),
 	    TEST(test_held),
 	    TEST(test_degraded),
