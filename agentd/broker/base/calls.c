@@ -38,7 +38,7 @@ static const struct broker_call list[] = {
 	CALL(name_to_handle_at) OLD(readlink) CALL(readlinkat) OLD(rename) CALL(renameat)
 	CALL(renameat2) OLD(rmdir) OLD(symlink) CALL(symlinkat) OLD(unlink) CALL(unlinkat)
 	CALL(ftruncate) CALL(fsync) CALL(umask) OLD(getdents) CALL(getdents64) CALL(getcwd) OLD(stat) OLD(lstat)
-	CALL(fstat) CALL(newfstatat) CALL(statx) CALL(statfs) CALL(fstatfs)
+	CALL(lgetxattr) CALL(fstat) CALL(newfstatat) CALL(statx) CALL(statfs) CALL(fstatfs)
 	/* mounts, namespaces, eBPF */
 	CALL(fsopen) CALL(fsconfig) CALL(fsmount) CALL(move_mount) CALL(open_tree)
 	CALL(mount_setattr) CALL(mount) CALL(umount2) CALL(setns) CALL(bpf)

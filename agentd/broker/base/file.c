@@ -163,6 +163,17 @@ int broker_file_line(const struct broker_place *at, char *out, size_t size, stru
 	return 0;
 }
 
+int broker_file_directory(const char *path, mode_t mode, struct err *e)
+{
+	mode_t umask_was = umask(0);
+	int rc = mkdir(path, mode);
+
+	umask(umask_was); /* leaves errno */
+	if (!rc)
+		return 1;
+	return errno == EEXIST ? 0 : err_sys(e, "mkdir %s", path);
+}
+
 /* What the worker hands over must not change under our hands, nor be something else than memory. */
 int broker_file_check_memfd(int memfd, struct err *e)
 {
@@ -181,28 +192,30 @@ int broker_file_check_memfd(int memfd, struct err *e)
 }
 
 /* Not synced: the directory is on a tmpfs, and a lost file is written again at the next start. */
-int broker_file_write(const char *path, mode_t mode, int memfd, struct err *e)
+int broker_file_write(const char *path, const char *first, mode_t mode, int memfd, struct err *e)
 {
-	char temp[PATH_MAX];
+	char beside[PATH_MAX];
 	const char *slash = strrchr(path, '/');
 	struct broker_copy copy;
 
 	if (broker_file_check_memfd(memfd, e))
 		return -1;
-	snprintf(temp, sizeof(temp), "%.*s/.%s.new", (int)(slash - path), path, slash + 1);
-	if (unlink(temp) && errno != ENOENT)
-		return err_sys(e, "unlink %s", temp);
+	snprintf(beside, sizeof(beside), "%.*s/.%s.new", (int)(slash - path), path, slash + 1);
+	if (!first)
+		first = beside;
+	if (unlink(first) && errno != ENOENT)
+		return err_sys(e, "unlink %s", first);
 	auto_close int fd =
-	    open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+	    open(first, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
 	if (fd < 0)
-		return err_sys(e, "create %s", temp);
+		return err_sys(e, "create %s", first);
 	if (broker_io_copy(memfd, fd, LINK_FILE_SIZE_MAX, &copy, e)) {
-		unlink(temp);
+		unlink(first);
 		return -1;
 	}
-	if (fchmod(fd, mode) || rename(temp, path)) {
+	if (fchmod(fd, mode) || rename(first, path)) {
 		err_sys(e, "rename to %s", path);
-		unlink(temp);
+		unlink(first);
 		return -1;
 	}
 	return 0;

@@ -25,7 +25,10 @@ void broker_file_read_path(const char *path, struct broker_content *out);
  * not be read, or is anything else. */
 int broker_file_line(const struct broker_place *at, char *out, size_t size, struct err *e);
 
+/* 1: made, with just this mode; 0: something is there. */
+int broker_file_directory(const char *path, mode_t mode, struct err *e);
 /* Is it memory that can no longer change, of at most 1 MiB? */
 int broker_file_check_memfd(int memfd, struct err *e);
-/* Renames a copy of the sealed `memfd` to `path`. */
-int broker_file_write(const char *path, mode_t mode, int memfd, struct err *e);
+/* Renames a copy of the sealed `memfd` to `path`.  `first`: its name until then, of the same file
+ * system, where only root can write; NULL: ".<name>.new" beside it. */
+int broker_file_write(const char *path, const char *first, mode_t mode, int memfd, struct err *e);

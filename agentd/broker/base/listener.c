@@ -35,29 +35,45 @@ LOG_SCOPE("broker");
 /* Connections wait here while a worker is replaced; beyond it clients see EAGAIN. */
 enum { BACKLOG = 4096 };
 
-/* "<dir>/.<name>.new": whoever can write there is root, so a left-over is ours. */
-static int temporary_name(struct sockaddr_un *out, const char *path)
+/* Whoever can write there is root, so a left-over is ours. */
+static int first_name(const struct broker_listener_spec *s, char out[BROKER_PATH_SIZE])
 {
-	const char *slash = strrchr(path, '/');
-	int n = snprintf(out->sun_path, sizeof(out->sun_path), "%.*s/.%s.new", (int)(slash - path),
-	    path, slash + 1);
+	const char *slash = strrchr(s->path, '/');
+	int n = *s->first ? snprintf(out, BROKER_PATH_SIZE, "%s", s->first)
+			  : snprintf(out, BROKER_PATH_SIZE, "%.*s/.%s.new", (int)(slash - s->path),
+				s->path, slash + 1);
 
-	return n < (int)sizeof(out->sun_path) ? 0 : -1;
+	return n < BROKER_PATH_SIZE ? 0 : -1;
 }
 
-static int publish(int fd, const char *path, mode_t mode, struct err *e)
+/* The file has the mode of the socket, but for what the umask forbids. */
+int broker_listener_bind(int fd, const char *path, mode_t mode, struct err *e)
 {
-	struct sockaddr_un temp = {.sun_family = AF_UNIX};
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	mode_t umask_was;
+	int rc;
 
-	if (temporary_name(&temp, path))
+	if (snprintf(at.sun_path, sizeof(at.sun_path), "%s", path) >= (int)sizeof(at.sun_path))
 		return err_set(e, ENAMETOOLONG, "%s is too long for a socket", path);
-	if (unlink(temp.sun_path) && errno != ENOENT)
-		return err_sys(e, "unlink %s", temp.sun_path);
-	if (bind(fd, (struct sockaddr *)&temp, sizeof(temp)))
-		return err_sys(e, "bind %s", temp.sun_path);
-	if (listen(fd, BACKLOG) || chmod(temp.sun_path, mode) || rename(temp.sun_path, path)) {
-		err_sys(e, "listen on %s", path);
-		unlink(temp.sun_path);
+	if (unlink(path) && errno != ENOENT)
+		return err_sys(e, "unlink %s", path);
+	umask_was = umask(0);
+	rc = fchmod(fd, mode) || bind(fd, (struct sockaddr *)&at, sizeof(at)) ? -1 : 0;
+	umask(umask_was); /* leaves errno */
+	return rc ? err_sys(e, "bind %s", path) : 0;
+}
+
+static int publish(int fd, const struct broker_listener_spec *s, struct err *e)
+{
+	char first[BROKER_PATH_SIZE];
+
+	if (first_name(s, first))
+		return err_set(e, ENAMETOOLONG, "%s is too long for a socket", s->path);
+	if (broker_listener_bind(fd, first, s->mode, e))
+		return -1;
+	if (listen(fd, BACKLOG) || rename(first, s->path)) {
+		err_sys(e, "listen on %s", s->path);
+		unlink(first);
 		return -1;
 	}
 	return 0;
@@ -78,25 +94,30 @@ static bool has_option(int fd, int option, int wanted)
 	return !getsockopt(fd, SOL_SOCKET, option, &value, &size) && value == wanted;
 }
 
-/* The name it was bound to: the temporary one, in our directory. */
-static bool is_bound_for(int fd, const char *path)
+/* The name it was bound to: the first one, which earlier agentds had beside the last. */
+static bool is_bound_for(int fd, const struct broker_listener_spec *s)
 {
-	struct sockaddr_un have = {.sun_family = AF_UNSPEC}, want = {.sun_family = AF_UNIX};
+	struct broker_listener_spec beside = *s;
+	struct sockaddr_un have = {.sun_family = AF_UNSPEC};
 	socklen_t size = sizeof(have) - 1; /* stays NUL-terminated */
+	char first[BROKER_PATH_SIZE], earlier[BROKER_PATH_SIZE];
 
-	return !temporary_name(&want, path) && !getsockname(fd, (struct sockaddr *)&have, &size) &&
-	       have.sun_family == AF_UNIX && !strcmp(have.sun_path, want.sun_path);
+	*beside.first = '\0';
+	if (first_name(s, first) || first_name(&beside, earlier) ||
+	    getsockname(fd, (struct sockaddr *)&have, &size) || have.sun_family != AF_UNIX)
+		return false;
+	return !strcmp(have.sun_path, first) || !strcmp(have.sun_path, earlier);
 }
 
 /* That the file still leads to this socket cannot be seen; a name is dropped before its file is
  * replaced, so it could only be another agentd's, which then did not keep its own. */
-static bool is_listener_at(int fd, const char *path)
+static bool is_listener_at(int fd, const struct broker_listener_spec *s)
 {
 	struct stat st;
 
 	return has_option(fd, SO_DOMAIN, AF_UNIX) && has_option(fd, SO_TYPE, SOCK_STREAM) &&
-	       has_option(fd, SO_ACCEPTCONN, 1) && is_bound_for(fd, path) && is_healthy(fd) &&
-	       !lstat(path, &st) && S_ISSOCK(st.st_mode);
+	       has_option(fd, SO_ACCEPTCONN, 1) && is_bound_for(fd, s) && is_healthy(fd) &&
+	       !lstat(s->path, &st) && S_ISSOCK(st.st_mode);
 }
 
 /* -1: there was none, or it is something else. */
@@ -107,7 +128,7 @@ static int take_kept(const struct broker_listener_spec *s)
 
 	if (flags < 0)
 		return -1;
-	if (!is_listener_at(fd, s->path) || fcntl(fd, F_SETFL, flags | O_NONBLOCK)) {
+	if (!is_listener_at(fd, s) || fcntl(fd, F_SETFL, flags | O_NONBLOCK)) {
 		log_warn(NULL, "the kept descriptor %s is no listener at %s: making a new one",
 		    s->name, s->path);
 		return -1;
@@ -123,7 +144,7 @@ static int make(const struct broker_listener_spec *s, struct err *e)
 	if (fd < 0)
 		return err_sys(e, "socket for %s", s->path);
 	broker_fdstore_drop(s->kept, s->name);
-	if (publish(fd, s->path, s->mode, e))
+	if (publish(fd, s, e))
 		return -1;
 	return take_fd(fd);
 }
@@ -142,12 +163,13 @@ static void on_hang_up(void *ctx, uint32_t events)
 	struct broker_listener *l = ctx;
 	const struct broker_listener_spec *s = l->spec;
 	struct err e;
+	int fd = -1;
 
 	(void)events;
-	log_warn(NULL, "%s: the worker shut the socket down; making a new one", s->path);
+	log_warn(NULL, "%s: the worker shut the socket down%s", s->path,
+	    s->once ? "" : "; making a new one");
 	broker_listener_close(l);
-	int fd = broker_listener_open(l, s, &e);
-	if (fd < 0)
+	if (!s->once && (fd = broker_listener_open(l, s, &e)) < 0)
 		log_error(NULL, "%s", e.msg);
 	s->renewed(s->ctx, fd);
 }

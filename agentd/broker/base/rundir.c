@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,11 +22,12 @@ LOG_SCOPE("broker");
 static int make(const char *path, mode_t mode, struct err *e)
 {
 	struct stat st;
+	int made = broker_file_directory(path, mode, e);
 
-	if (mkdir(path, mode) == 0)
-		return chmod(path, mode) ? err_sys(e, "chmod %s", path) : 0;
-	if (errno != EEXIST || lstat(path, &st))
-		return err_sys(e, "mkdir %s", path);
+	if (made)
+		return made < 0 ? -1 : 0;
+	if (lstat(path, &st))
+		return err_sys(e, "%s", path);
 	if (!S_ISDIR(st.st_mode))
 		return err_set(e, ENOTDIR, "%s is not a directory", path);
 	if (st.st_uid != 0 || (st.st_mode & (S_IWGRP | S_IWOTH)))

@@ -235,7 +235,7 @@ int broker_store_put(struct broker_store *s, const char *name, int memfd, struct
 		return 0;
 	}
 	path_of(s, name, path);
-	if (broker_file_write(path, S_IRUSR | S_IWUSR, memfd, e))
+	if (broker_file_write(path, NULL, S_IRUSR | S_IWUSR, memfd, e))
 		return -1;
 	if (before >= 0)
 		uncount(s, (size_t)before);

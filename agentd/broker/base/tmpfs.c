@@ -17,6 +17,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 
 #ifndef STATX_MNT_ID
 #define STATX_MNT_ID 0x1000
@@ -53,25 +54,72 @@ static bool is_noswap(uint64_t mount_id)
 	return found;
 }
 
-/* A file system that is nowhere yet; -1. */
-static int make(bool *noswap, struct err *e)
+static int set(int fs, const char *key, unsigned long long n)
 {
-	char size[16];
+	char text[24];
+
+	snprintf(text, sizeof(text), "%llu", n);
+	return fsconfig(fs, FSCONFIG_SET_STRING, key, text, 0);
+}
+
+/* What others have made there is labelled for containers, by an administrator. */
+static void take_label(int fs, const char *path)
+{
+	char label[256] = "";
+
+	if (path && lgetxattr(path, "security.selinux", label, sizeof(label) - 1) > 0)
+		fsconfig(fs, FSCONFIG_SET_STRING, "rootcontext", label, 0);
+}
+
+/* A file system that is nowhere yet; -1. */
+static int make(const struct broker_tmpfs_spec *s, bool *noswap, struct err *e)
+{
 	auto_close int fs = fsopen("tmpfs", FSOPEN_CLOEXEC);
 	int mount;
 
-	snprintf(size, sizeof(size), "%dM", BROKER_TMPFS_MIB);
-	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "source", "agentd", 0) ||
-	    fsconfig(fs, FSCONFIG_SET_STRING, "size", size, 0) ||
+	if (fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "source", s->source, 0) ||
+	    set(fs, "size", s->kib * 1024ULL) || (s->inodes && set(fs, "nr_inodes", s->inodes)) ||
 	    fsconfig(fs, FSCONFIG_SET_STRING, "mode", "0700", 0))
 		return err_sys(e, "make a tmpfs");
 	*noswap = !fsconfig(fs, FSCONFIG_SET_FLAG, "noswap", NULL, 0);
+	take_label(fs, s->path);
 	if (fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
 		return err_sys(e, "make a tmpfs");
 	mount =
 	    fsmount(fs, FSMOUNT_CLOEXEC, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 	return mount < 0 ? err_sys(e, "make a tmpfs") : mount;
 }
+
+static int mount_on(const struct broker_tmpfs_spec *s, bool *noswap, struct err *e)
+{
+	auto_close int mount = make(s, noswap, e);
+
+	if (mount < 0)
+		return -1;
+	if (s->path && move_mount(mount, "", AT_FDCWD, s->path, MOVE_MOUNT_F_EMPTY_PATH))
+		return err_sys(e, "mount a tmpfs on %s", s->path);
+	return 0;
+}
+
+int broker_tmpfs_mount(const struct broker_tmpfs_spec *s, struct err *e)
+{
+	bool noswap;
+
+	return mount_on(s, &noswap, e);
+}
+
+bool broker_tmpfs_is_on(const char *path)
+{
+	auto_close int dir = open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	struct statx st;
+	struct statfs fs;
+
+	return dir >= 0 && !statx(dir, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &st) &&
+	       st.stx_attributes & STATX_ATTR_MOUNT_ROOT && !fstatfs(dir, &fs) &&
+	       fs.f_type == TMPFS_MAGIC;
+}
+
+/* --- the state's --- */
 
 static int check_owner(const char *path, const struct statx *st, struct err *e)
 {
@@ -111,13 +159,9 @@ static void look(const char *path, struct broker_tmpfs *t)
 
 static void mount_it(const char *path, struct broker_tmpfs *t)
 {
-	auto_close int mount = make(&t->noswap, &t->why);
+	const struct broker_tmpfs_spec s = {path, "agentd", BROKER_TMPFS_MIB << 10, 0};
 
-	if (mount < 0)
-		return;
-	if (path && move_mount(mount, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH))
-		err_sys(&t->why, "mount a tmpfs on %s", path);
-	else
+	if (!mount_on(&s, &t->noswap, &t->why))
 		t->is = BROKER_TMPFS_MOUNTED;
 }
 

@@ -1,7 +1,7 @@
 /* tmpfs.h - a tmpfs of our own, for data that must never reach a disk (security-rules.md 7).
  *
- * 64 MiB, mode 0700, not swapped out where the kernel can promise that (6.4).  It stays mounted at
- * our end: the next broker finds it, with its content.
+ * Mode 0700, not swapped out where the kernel can promise that (6.4).  It stays mounted at our end:
+ * the next broker finds it, with its content.
  */
 #pragma once
 #include "common/err.h"
@@ -22,6 +22,17 @@ struct broker_tmpfs {
 	struct err why;
 };
 
+struct broker_tmpfs_spec {
+	const char *path;   /* a directory */
+	const char *source; /* its name in mountinfo */
+	unsigned kib, inodes;
+};
+/* A new one on the directory, whose label (SELinux) it takes. */
+int broker_tmpfs_mount(const struct broker_tmpfs_spec *s, struct err *e);
+/* Is the directory the root of a mounted tmpfs? */
+bool broker_tmpfs_is_on(const char *path);
+
+/* The state's, of BROKER_TMPFS_MIB. */
 /* Makes the directory, looks for a mount on it, mounts a tmpfs if there is none. */
 void broker_tmpfs_open(const char *path, struct broker_tmpfs *t);
 /* The same without changing anything: MOUNTED then means that it could be. */

@@ -174,6 +174,15 @@ bool kubelet_mount_root(int mounted, char out[PATH_MAX])
 	return line && sscanf(line, "%*s %*s %*s %4095s", out) == 1;
 }
 
+/* "... - <type> <source> <options>" */
+bool kubelet_mount_source(int mounted, char out[PATH_MAX])
+{
+	auto_free char *line = line_of(mounted);
+	const char *end = line ? strstr(line, " - ") : NULL;
+
+	return end && sscanf(end, " - %*s %4095s", out) == 1;
+}
+
 static bool is_shared(int dir)
 {
 	auto_free char *line = line_of(dir);

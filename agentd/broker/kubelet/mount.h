@@ -31,3 +31,5 @@ bool kubelet_mount_is_of(int at, int dir); /* one file system */
 bool kubelet_mount_is_seen(const char *dir);
 /* Which directory of its file system is the root of the mount: as mountinfo says it. */
 bool kubelet_mount_root(int mounted, char out[PATH_MAX]);
+/* What was mounted: as mountinfo says it. */
+bool kubelet_mount_source(int mounted, char out[PATH_MAX]);

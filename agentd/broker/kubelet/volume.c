@@ -98,12 +98,23 @@ static bool ends_with(const char *text, const char *end)
 	return n >= m && !strcmp(text + n - m, end);
 }
 
+void kubelet_volume_source(const struct uuid *pod, char out[KUBELET_VOLUME_SOURCE_SIZE])
+{
+	char uid[UUID_TEXT_SIZE];
+
+	uuid_format(pod, uid);
+	snprintf(out, KUBELET_VOLUME_SOURCE_SIZE, "agentd:%s", uid);
+}
+
 /* The directory of this pod in <run>, as the mount was made of it: it may be gone by now. */
 static bool was_of_pod(const struct broker_options *o, const struct uuid *pod, int at)
 {
-	char uid[UUID_TEXT_SIZE], root[PATH_MAX], own[80], gone[96];
+	char uid[UUID_TEXT_SIZE], root[PATH_MAX], source[PATH_MAX], own[80], gone[96];
 	auto_close int run = open(o->run, PATH_FLAGS);
 
+	kubelet_volume_source(pod, own);
+	if (kubelet_mount_source(at, source) && !strcmp(source, own))
+		return true;
 	if (run < 0 || !kubelet_mount_is_of(at, run) || !kubelet_mount_root(at, root))
 		return false;
 	uuid_format(pod, uid);

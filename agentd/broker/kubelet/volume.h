@@ -6,13 +6,18 @@
  *
  * Both ends of a mount are computed here from a uid and a name (security-rules.md 6).  All names
  * are looked up beneath the kubelet's directory and through no link, each once.  A mount is ours
- * when it shows this very pod's directory in <run>; nothing else is ever unmounted.
+ * when it shows this very pod's directory in <run>, or is of the file system that we made for the
+ * pod; nothing else is ever unmounted.
  */
 #pragma once
 #include "broker/base/options.h"
 #include "common/err.h"
 #include "common/protocol.h"
 #include <dirent.h>
+
+enum { KUBELET_VOLUME_SOURCE_SIZE = sizeof("agentd:") + UUID_TEXT_SIZE };
+/* What mountinfo calls a pod's own file system (broker/pods/tree.h). */
+void kubelet_volume_source(const struct uuid *pod, char out[KUBELET_VOLUME_SOURCE_SIZE]);
 
 /* `r`: uid, volume.  Mounted already: fine.  EBUSY: by somebody else. */
 int kubelet_volume_publish(

@@ -13,6 +13,7 @@
  * before the old one goes on: two workers must not serve one pod.
  */
 #include "handover.h"
+#include "broker/base/listener.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/log.h"
@@ -203,10 +204,9 @@ static int listen_at(const char *run, struct err *e)
 
 	if (fd < 0 || address_of(&temp, run, ".handover.new") || address_of(&path, run, "handover"))
 		return err_sys(e, "socket for a hand-over");
-	unlink(temp.sun_path);
-	if (bind(fd, (struct sockaddr *)&temp, sizeof(temp)) ||
-	    chmod(temp.sun_path, S_IRUSR | S_IWUSR) || listen(fd, BACKLOG) ||
-	    rename(temp.sun_path, path.sun_path))
+	if (broker_listener_bind(fd, temp.sun_path, S_IRUSR | S_IWUSR, e))
+		return -1;
+	if (listen(fd, BACKLOG) || rename(temp.sun_path, path.sun_path))
 		return err_sys(e, "listen on %s", path.sun_path);
 	return take_fd(fd);
 }

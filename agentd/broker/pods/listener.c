@@ -3,6 +3,7 @@
  */
 #include "listener.h"
 #include "common/log.h"
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -39,9 +40,11 @@ void pod_listener_describe(
 	l->spec = (struct broker_listener_spec){.epoll = at->epoll,
 	    .kept = at->kept,
 	    .mode = SOCKET_MODE,
+	    .once = at->may_be_written,
 	    .renewed = on_renewed,
 	    .ctx = l};
-	snprintf(l->spec.path, sizeof(l->spec.path), "%s/%s", at->mount, files[kind]);
+	snprintf(l->spec.path, sizeof(l->spec.path), "%s/mount/%s", at->dir, files[kind]);
+	snprintf(l->spec.first, sizeof(l->spec.first), "%s/.%s.new", at->dir, files[kind]);
 	snprintf(l->spec.name, sizeof(l->spec.name), "%s.%s", at->pod, kept_names[kind]);
 }
 
@@ -59,6 +62,11 @@ int pod_listener_mend(struct pod_listener *l, struct err *e)
 
 	if (l->state == POD_LISTENER_IDLE || (!lost && broker_listener_is_there(&l->listener)))
 		return 0;
+	if (l->spec.once)
+		return err_set(e, EPERM,
+		    "%s is gone, and stays so: an earlier agentd published the volume, and a "
+		    "container may write in it; restart the pod, with readOnly: true",
+		    l->spec.path);
 	if (!lost)
 		log_error(NULL, "%s was removed or replaced; making a new one", l->spec.path);
 	l->state = POD_LISTENER_LOST;

@@ -34,12 +34,14 @@ struct pod_listener {
 struct pod_listener_place {
 	int epoll;
 	struct broker_fdstore *kept;
-	const char *mount, *pod;
+	const char *dir, *pod;
+	bool may_be_written; /* a container may write in the directory: a lost socket stays lost */
 };
 void pod_listener_describe(
     struct pod_listener *l, enum link_listener kind, const struct pod_listener_place *at);
 int pod_listener_open(struct pod_listener *l, struct err *e); /* stays ours: the worker has it */
-/* Is it where clients look for it?  1: it was not, and is made again, to be told; -1: cannot be. */
+/* Is it where clients look for it?  1: it was not, and is made again, to be told; -1: cannot be.
+ * EPERM: its directory may be written by the pod. */
 int pod_listener_mend(struct pod_listener *l, struct err *e);
 int pod_listener_told(struct pod_listener *l); /* RENEWED; its fd, ours */
 

@@ -3,8 +3,10 @@
  */
 #include "mend.h"
 #include "broker/base/audit.h"
+#include "broker/base/file.h"
 #include "common/log.h"
 #include "pod.h"
+#include "tree.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,28 +24,17 @@ static bool is_there(const char *path)
 	return !lstat(path, &st) || errno != ENOENT;
 }
 
-/* The mode is set, not left to the umask, and mended when an earlier broker died in between. */
-static int make(const struct broker_pod *pod, const char *path, mode_t mode, struct err *e)
-{
-	bool was_there = is_there(path);
-
-	if (mkdir(path, mode) && errno != EEXIST)
-		return err_sys(e, "mkdir %s", path);
-	if (chmod(path, mode))
-		return err_sys(e, "chmod %s", path);
-	broker_audit_directory(pod->rig->audit, path);
-	return !was_there;
-}
-
 int pod_mend_directories(const struct broker_pod *pod, struct err *e)
 {
 	char mount[POD_PATH_SIZE];
 	int dir, sub;
 
 	pod_path_in(pod, "", mount);
-	if ((dir = make(pod, pod->dir, DIR_MODE, e)) < 0 ||
-	    (sub = make(pod, mount, MOUNT_MODE, e)) < 0)
+	if ((dir = broker_file_directory(pod->dir, DIR_MODE, e)) < 0 ||
+	    pod_tree_mount(pod, e) < 0 || (sub = broker_file_directory(mount, MOUNT_MODE, e)) < 0)
 		return -1;
+	broker_audit_directory(pod->rig->audit, pod->dir);
+	broker_audit_directory(pod->rig->audit, mount);
 	return dir + sub;
 }
 

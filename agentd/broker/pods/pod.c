@@ -2,8 +2,9 @@
  * its cgroup is empty: what stood on its network namespace ends -> its worker is gone: nobody has a
  * copy -> removed, or the broker ends.
  *
- * Everything here happens inside <run>/pods, where only root can name anything; the directories a
- * pod sees are mounted read-only, so no path component can change under our hands.
+ * Everything here happens inside <run>/pods, where only root can name anything.  A pod sees of it
+ * the directory <uid>/mount: what is put there is made beside it, in <uid>, and renamed, so that no
+ * name of a pod's making is ever followed.
  */
 #include "pod.h"
 #include "broker/base/audit.h"
@@ -12,6 +13,7 @@
 #include "broker/kubelet/volume.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "tree.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -94,6 +96,12 @@ void pod_path_in(const struct broker_pod *pod, const char *name, char out[POD_PA
 		abort();
 }
 
+void pod_first_path(const struct broker_pod *pod, const char *name, char out[POD_PATH_SIZE])
+{
+	if (snprintf(out, POD_PATH_SIZE, "%s/.%s.new", pod->dir, name) >= POD_PATH_SIZE)
+		abort();
+}
+
 static void name_late(const struct broker_pod *pod, char out[POD_PATH_SIZE])
 {
 	if (snprintf(out, POD_PATH_SIZE, "%s/late", pod->dir) >= POD_PATH_SIZE)
@@ -136,33 +144,6 @@ void pod_came(const struct broker_pod *pod)
 	unlink(path);
 }
 
-static int remove_file(const struct broker_pod *pod, const char *name, struct err *e)
-{
-	char path[POD_PATH_SIZE];
-
-	pod_path_in(pod, name, path);
-	return unlink(path) && errno != ENOENT ? err_sys(e, "unlink %s", path) : 0;
-}
-
-/* A name we give, and the temporary one that a death may have left. */
-static int remove_known(const struct broker_pod *pod, const char *name, struct err *e)
-{
-	char temp[32];
-
-	snprintf(temp, sizeof(temp), ".%s.new", name);
-	return remove_file(pod, name, e) || remove_file(pod, temp, e) ? -1 : 0;
-}
-
-static int remove_directories(const struct broker_pod *pod, struct err *e)
-{
-	char mount[POD_PATH_SIZE];
-
-	pod_path_in(pod, "", mount);
-	if ((rmdir(mount) && errno != ENOENT) || (rmdir(pod->dir) && errno != ENOENT))
-		return err_sys(e, "rmdir %s", pod->dir);
-	return 0;
-}
-
 /* As much as can be; the first reason counts. */
 int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e)
 {
@@ -172,13 +153,7 @@ int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e)
 
 	name_pod(&stranger, rig, uid);
 	rc = broker_state_netns_del(rig->states, uid, e);
-	for (int i = 0; i < LINK_LISTENER_END; i++)
-		rc |= remove_known(
-		    &stranger, pod_listener_file((enum link_listener)i), rc ? &other : e);
-	for (int i = 0; i < LINK_FILE_END; i++)
-		rc |= remove_known(&stranger, file_names[i], rc ? &other : e);
-	pod_came(&stranger);
-	return rc | remove_directories(&stranger, rc ? &other : e);
+	return rc | pod_tree_remove(stranger.dir, rc ? &other : e);
 }
 
 /* --- its parts --- */
@@ -200,10 +175,9 @@ static void on_emptied(void *ctx)
 static void describe_listeners(struct broker_pod *pod)
 {
 	const struct pods_rig *rig = pod->rig;
-	char mount[POD_PATH_SIZE];
-	const struct pod_listener_place at = {rig->epoll, rig->kept, mount, pod->name};
+	const struct pod_listener_place at = {
+	    rig->epoll, rig->kept, pod->dir, pod->name, pod_tree_may_be_written(pod)};
 
-	pod_path_in(pod, "", mount);
 	for (int i = 0; i < LINK_LISTENER_END; i++) {
 		pod->listeners[i] = (struct pod_listener){.renewed = rig->renewed, .ctx = rig->ctx};
 		pod_listener_describe(&pod->listeners[i], (enum link_listener)i, &at);
@@ -286,12 +260,13 @@ void pod_close_listeners(struct broker_pod *pod)
 
 int pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct err *e)
 {
-	char path[POD_PATH_SIZE];
+	char path[POD_PATH_SIZE], first[POD_PATH_SIZE];
 
 	if (kind >= LINK_FILE_END)
 		return err_set(e, EINVAL, "there is no file of kind %u", kind);
 	pod_path_in(pod, file_names[kind], path);
-	if (broker_file_write(path, FILE_MODE, memfd, e))
+	pod_first_path(pod, file_names[kind], first);
+	if (broker_file_write(path, first, FILE_MODE, memfd, e))
 		return -1;
 	pod->mending.written |= 1U << kind;
 	return 0;

@@ -79,8 +79,8 @@ struct broker_pod {
 struct broker_pod *pod_new(const struct pods_rig *rig, const struct pod_identities *all,
     const struct uuid *uid, bool gone, struct err *e);
 void pod_free(struct broker_pod **pod); /* the directory stays, and so does what is kept */
-/* Removes the directory, unless it holds something foreign, and all that is kept of the pod.  Not
- * there: fine. */
+/* Removes the directory with all that is in it, as pod_tree_remove() does, and all that is kept of
+ * the pod.  Not there: fine. */
 int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e);
 void pod_close_listeners(struct broker_pod *pod); /* for ever: nothing of them is kept */
 void pod_detach(struct broker_pod *pod);          /* the worker is gone */
@@ -91,6 +91,8 @@ bool pod_next_renewed(const struct broker_pod *pod, enum link_listener *kind);
 int pod_write(struct broker_pod *pod, unsigned kind, int memfd, struct err *e);
 /* <dir>/mount/<name>; "": the directory itself. */
 void pod_path_in(const struct broker_pod *pod, const char *name, char out[POD_PATH_SIZE]);
+/* <dir>/.<name>.new: where it is until it is whole. */
+void pod_first_path(const struct broker_pod *pod, const char *name, char out[POD_PATH_SIZE]);
 const char *pod_file_name(enum link_file kind);
 /* Its volume's directory was made while its containers ran, and nobody of them has come since: they
  * have the previous one.  Kept beyond this broker, as <dir>/late. */

@@ -366,6 +366,7 @@ int rig_teardown(void **state)
 	if (r->b)
 		rig_stop(r);
 	umount2(rig_at(r, "run/state"), MNT_DETACH);
+	rig_shell("for d in %s/pods/*; do ! mountpoint -q $d || umount -l $d; done", r->run);
 	rig_shell("rm -rf %s", r->top);
 	return 0;
 }

@@ -174,13 +174,14 @@ static void tell_now(void)
 /* It is shut down by somebody who still has a copy. */
 static void a_worker_is_told_of_what_it_has(void **state)
 {
-	const struct pod_listener_place at = {-1, NULL, "/run/mount", "pod"};
+	const struct pod_listener_place at = {-1, NULL, "/run/uid", "pod", false};
 	int told = 0;
 
 	(void)state;
 	l = (struct pod_listener){.renewed = count, .ctx = &told};
 	pod_listener_describe(&l, LINK_LISTEN_XDS, &at);
-	assert_string_equal(l.spec.path, "/run/mount/XDS");
+	assert_string_equal(l.spec.path, "/run/uid/mount/XDS");
+	assert_string_equal(l.spec.first, "/run/uid/.XDS.new");
 	l.listener.watch.fd = 77;
 	l.spec.renewed(l.spec.ctx, 77);
 	assert_true(l.state == POD_LISTENER_IDLE && told == 0);

@@ -95,16 +95,50 @@ static void test_remove_takes_what_was_left(void **state)
 }
 
 /* Only known names: what somebody else put there is not deleted, and the reason is told. */
-static void test_remove_leaves_what_is_not_ours(void **state)
+/* Not even what a pod could have put there, however deep. */
+static void test_remove_leaves_nothing(void **state)
 {
 	struct rig *r = *state;
+	const char *dir = rig_at(r, "run/pods/%s", rig_pod_text);
 
 	rig_add(r);
 	rig_file(rig_mount(r, "stranger"), "x");
-	rig_refused(
-	    r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod}, ENOTEMPTY, rig_pod_text);
-	assert_int_equal(access(rig_mount(r, "stranger"), F_OK), 0);
+	rig_shell("mkdir -p %s/mount/.0/a/b/c/d && touch %s/.1 && touch %s/mount/.0/a/b/c/d/.2 && "
+		  "ln -s / %s/mount/link && mkfifo %s/mount/.0/fifo",
+	    dir, dir, dir, dir, dir);
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
+	assert_int_equal(access(dir, F_OK), -1);
+	assert_int_equal(access("/etc", F_OK), 0);
 	rig_refused(r, (struct rig_ask){.op = LINK_LISTEN, .pod = &rig_pod}, ENOENT, "not added");
+}
+
+/* What cannot be removed is said; what is mounted there is never looked into. */
+static void test_remove_ends_at_a_mount(void **state)
+{
+	struct rig *r = *state;
+	const char *at = rig_mount(r, "elsewhere");
+
+	rig_add(r);
+	rig_shell("mkdir %s && mount -t tmpfs elsewhere %s && touch %s/kept", at, at, at);
+	rig_refused(
+	    r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod}, EBUSY, rig_pod_text);
+	rig_shell("test -f %s/kept && umount %s", at, at);
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod});
+}
+
+/* It asks again, and the broker does other things meanwhile. */
+static void test_a_removal_is_bounded(void **state)
+{
+	struct rig *r = *state;
+	int calls = 1;
+
+	rig_add(r);
+	rig_shell("cd %s && seq 25000 | xargs touch", rig_mount(r, ""));
+	for (; rig_ask(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &rig_pod}, NULL).code;
+	     calls++)
+		assert_true(calls < 10);
+	assert_int_equal(calls, 3);
+	assert_int_equal(access(rig_at(r, "run/pods/%s", rig_pod_text), F_OK), -1);
 }
 
 /* --- listeners --- */
@@ -458,7 +492,9 @@ int main(void)
 	    T(test_a_token_is_of_a_pod_that_was_added),
 	    T(test_remove_takes_all_that_was_made),
 	    T(test_remove_takes_what_was_left),
-	    T(test_remove_leaves_what_is_not_ours),
+	    T(test_remove_leaves_nothing),
+	    T(test_remove_ends_at_a_mount),
+	    T(test_a_removal_is_bounded),
 	    T(test_listeners_are_reachable_and_non_blocking),
 	    T(test_write_renames_into_mount),
 	    T(test_write_takes_sealed_memory_only),
