@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 LOG_SCOPE("broker");
 
@@ -64,9 +65,9 @@ int pod_listener_mend(struct pod_listener *l, struct err *e)
 		return 0;
 	if (l->spec.once)
 		return err_set(e, EPERM,
-		    "%s is gone, and stays so: an earlier agentd published the volume, and a "
-		    "container may write in it; restart the pod, with readOnly: true",
-		    l->spec.path);
+		    "%s is gone and not made again: containers may write in this volume of an "
+		    "earlier agentd; restart the pod, with readOnly: true",
+		    strrchr(l->spec.path, '/') + 1);
 	if (!lost)
 		log_error(NULL, "%s was removed or replaced; making a new one", l->spec.path);
 	l->state = POD_LISTENER_LOST;
