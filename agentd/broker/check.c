@@ -275,16 +275,17 @@ static void check_manifests(struct table *t)
 		row(t, OK, "manifests", "%s", dir);
 }
 
-/* What the kubelet does not see is no volume: it looks from the node's own namespace of mounts. */
-static void check_propagation(struct table *t, const char *pods)
+/* What the kubelet does not see is no volume: it looks from the node's own namespace of mounts.
+ * What the next container does not find is no directory of a pod's. */
+static void check_propagation(struct table *t, const char *what, const char *dir, const char *else_)
 {
-	if (kubelet_mount_is_seen(pods))
-		row(t, OK, "mount propagation", "the kubelet sees mounts below %s", pods);
+	if (kubelet_mount_is_seen(dir))
+		row(t, OK, what, "the node sees mounts below %s", dir);
 	else
-		row(t, PROBLEM, "mount propagation",
-		    "%s is not shared with the node: the kubelet would not see mounts below it "
-		    "(mountPropagation: Bidirectional; not below systemd's ProtectSystem=)",
-		    pods);
+		row(t, PROBLEM, what,
+		    "%s is not shared with the node: %s (mountPropagation: Bidirectional; not "
+		    "below systemd's ProtectSystem=)",
+		    dir, else_);
 }
 
 /* The first ones have fixed inodes (include/linux/proc_ns.h). */
@@ -335,7 +336,10 @@ static void check_kubelet(struct table *t)
 		    pods);
 	} else {
 		row(t, OK, "kubelet", "%s", t->o->kubelet_root);
-		check_propagation(t, pods);
+		check_propagation(
+		    t, "mount propagation", pods, "the kubelet would not see mounts below it");
+		check_propagation(t, "pods' directories", t->o->run,
+		    "the next container would not find mounts below it");
 	}
 	check_registry(t);
 	check_namespaces(t);

@@ -174,14 +174,14 @@ class CsiNode(Node):
         assert old.process.wait() == 0 and not old.complaints()
 
     # What is there
-    def mount_ids(self):
+    def mount_ids(self, below=None):
         """(mount point, the kernel's number of it) of all below the kubelet's directory, in the node's namespace."""
         lines = [line.split() for line in Path(f'/proc/{self.holder.pid}/mountinfo').read_text().splitlines()]
-        return sorted((line[4], line[0]) for line in lines if line[4].startswith(f'{self.kubelet.root}/'))
+        return sorted((line[4], line[0]) for line in lines if line[4].startswith(f'{below or self.kubelet.root}/'))
 
-    def mounts(self):
+    def mounts(self, below=None):
         """Each mount's point: one that is mounted twice is there twice."""
-        return [point for point, _ in self.mount_ids()]
+        return [point for point, _ in self.mount_ids(below)]
 
     def seen(self, path):
         """A path as the node's namespace has it, for this process."""
@@ -190,7 +190,7 @@ class CsiNode(Node):
     def left_behind(self):
         """All that a pod which is gone must not leave, by name."""
         run = self.seen(self.agentd.run)
-        return {'mounts': self.mounts(),
+        return {'mounts': self.mounts(), 'file systems': self.mounts(self.agentd.run / 'pods'),
                 'registry': sorted(set((self.kubelet.root / 'plugins_registry').iterdir()) - set(entries(self))),
                 'volumes': sorted(p.name for p in (self.kubelet.root / 'pods').iterdir()),
                 'directories': sorted(p.name for p in (run / 'pods').iterdir()),
@@ -301,6 +301,11 @@ class CsiPod(Pod):
     def target(self):
         return self.node.kubelet.root / 'pods' / self.uid / 'volumes/kubernetes.io~csi' / VOLUME / 'mount'
 
+    @property
+    def mount(self):
+        """A file system of its own, mounted in the node's namespace."""
+        return self.node.seen(super().mount)
+
     def state(self):
         return self.node.kubelet.state()['pods'][self.uid]
 
@@ -338,7 +343,7 @@ class CsiPod(Pod):
                    'csi.storage.k8s.io/pod.uid': self.uid, 'csi.storage.k8s.io/serviceAccount.name': self.sa,
                    'csi.storage.k8s.io/ephemeral': 'true'}
         fields = {'volume_id': requests.volume_id(self.uid, VOLUME), 'target_path': str(self.target),
-                  'volume_context': context, 'volume_capability': {'mount': {}, 'access_mode': {'mode': 1}}, 'secrets': tokens(self.token())}
+                  'volume_context': context, 'volume_capability': {'mount': {}, 'access_mode': {'mode': 1}}, 'readonly': True, 'secrets': tokens(self.token())}
         return 'NodePublishVolume', {**fields, **changes}
 
     def remove(self):

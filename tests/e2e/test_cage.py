@@ -222,15 +222,17 @@ def test_check_shows_the_kubelet(node):
     (kubelet / 'plugins_registry').mkdir()
     code, private = rows('true')
     assert code == 1 and private['mount propagation'][0] == 'PROBLEM' and 'Bidirectional' in private['mount propagation'][1]
+    assert private["pods' directories"][0] == 'PROBLEM' and 'the next container' in private["pods' directories"][1]
     assert private['kubelet'][0] == private["kubelet's registry"][0] == 'ok'
-    code, shared = rows(f'mount --bind {kubelet}/pods {kubelet}/pods; mount --make-shared {kubelet}/pods')
-    assert code == 0 and shared['mount propagation'][0] == 'ok'
+    share = '; '.join(f'mount --bind {d} {d}; mount --make-shared {d}' for d in (kubelet / 'pods', a.run))
+    code, shared = rows(share)
+    assert code == 0 and shared['mount propagation'][0] == shared["pods' directories"][0] == 'ok'
     below = tree / 'node-1' / 'kubepods'
     below.mkdir(parents=True)
-    code, elsewhere = rows(f'mount --bind {kubelet}/pods {kubelet}/pods; mount --make-shared {kubelet}/pods')
+    code, elsewhere = rows(share)
     assert code == 1 and elsewhere["the kubelet's cgroup"][0] == 'PROBLEM', elsewhere
     assert elsewhere["the kubelet's cgroup"][1].startswith('node-1/kubepods: agentd does not look there; name it (--kubepods, ')
     check += ['--kubepods', 'node-1/kubepods']
-    code, named = rows(f'mount --bind {kubelet}/pods {kubelet}/pods; mount --make-shared {kubelet}/pods')
+    code, named = rows(share)
     assert code == 0 and named["the kubelet's cgroup"] == ('ok', 'node-1/kubepods')
     assert shared['pid namespace'][0] in ('ok', 'note') and shared['cgroup namespace'][0] in ('ok', 'note')

@@ -33,7 +33,7 @@ static const struct broker_call list[] = {
 	CALL(epoll_pwait) CALL(epoll_pwait2) OLD(epoll_wait) OLD(poll) CALL(ppoll) OLD(select)
 	CALL(pselect6) CALL(pidfd_open)
 	/* files */
-	OLD(access) CALL(faccessat) CALL(faccessat2) OLD(chmod) CALL(fchmod) CALL(fchmodat)
+	OLD(access) CALL(faccessat) CALL(faccessat2) CALL(fchmod)
 	OLD(mkdir) CALL(mkdirat) OLD(open) CALL(openat) CALL(openat2) CALL(open_by_handle_at)
 	CALL(name_to_handle_at) OLD(readlink) CALL(readlinkat) OLD(rename) CALL(renameat)
 	CALL(renameat2) OLD(rmdir) OLD(symlink) CALL(symlinkat) OLD(unlink) CALL(unlinkat)

@@ -209,6 +209,22 @@ def test_a_wrong_annotation_is_said_in_words(mesh, made, key, value):
 
 
 @pytest.mark.on('container')
+def test_a_container_cannot_write_in_the_volume(mesh, made):
+    """With runc 1.2 and newer the word of the pod's volume decides, not the driver's mount: without it the pod is refused."""
+    thing = apps.pod('writes', annotations={'sidecar.istio.io/inject': 'false'})
+    volume = {'name': 'agentd', 'csi': {'driver': DRIVER}}
+    thing['spec']['volumes'] = [volume]
+    thing['spec']['containers'][0]['volumeMounts'] = [{'name': 'agentd', 'mountPath': '/etc/istio/proxy'}]  # asks for rw
+    assert f'the volume of {DRIVER} needs readOnly: true' in mesh.refused(thing)
+    volume['csi']['readOnly'] = True
+    made(thing)
+    mesh.ready('writes')
+    # Who may not write for the file's mode alone would be told so (EACCES).
+    said = mesh.exec('writes', 'app', 'sh', '-c', 'touch /etc/istio/proxy/x 2>&1; grep " /etc/istio/proxy " /proc/self/mountinfo')
+    assert 'Read-only file system' in said and ' ro,' in said
+
+
+@pytest.mark.on('container')
 def test_tokens_are_renewed(mesh):
     """A kubelet that starts has no tokens in its cache, so the next call for each volume brings a new one."""
     pod = mesh.pod('web')
