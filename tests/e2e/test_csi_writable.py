@@ -22,6 +22,7 @@ for name in itertools.cycle(('socket', '.socket.new', 'XDS', '.XDS.new', 'root-c
     try:
         os.symlink(sys.argv[2], 'bait')
         os.rename('bait', name)
+        os.unlink(name)
     except OSError:
         pass
 '''
@@ -52,12 +53,10 @@ def test_a_first_publish_without_the_word(node):
     pod.spec['volumes'][0]['read_only'] = False
     pod.create()
     wait_for('it to be refused', lambda: node.kubelet.published(pod, 'INVALID_ARGUMENT'))
-    assert node.kubelet.published(pod, 'INVALID_ARGUMENT')[0]['details'] == WORDS
+    assert node.kubelet.published(pod, 'INVALID_ARGUMENT')[0]['text'] == WORDS
     wait_for_text(node, WORDS, 'status')
     assert not node.mounts() and not node.kubelet.published(pod)
-    pod.spec['volumes'][0]['read_only'] = True
-    pod.create()
-    pod.wait_running()
+    node.csi_pod('reads').wait_running()
     assert not problems(node)
 
 
