@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -147,6 +148,11 @@ int bind(int fd, const struct sockaddr *a, socklen_t size)
 			       : NULL;
 
 	return path && *path && fails("bind", path) ? -1 : REAL(bind)(fd, a, size);
+}
+
+int move_mount(int from, const char *path, int to, const char *at, unsigned flags)
+{
+	return at_fails("mount", to, at) ? -1 : REAL(move_mount)(from, path, to, at, flags);
 }
 
 int unlink(const char *path)

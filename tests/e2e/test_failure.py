@@ -89,8 +89,8 @@ def test_a_pod_comes(node, faults):
     wait_well(node)
     with one_agentd(node):
         for n, ((service, call, part), code) in enumerate(each(
-                ('directory', 'mkdir', '/pods/'), ('directory', 'chmod', '/pods/'), ('sockets', 'bind', '/mount/.XDS'),
-                ('sockets', 'chmod', '/mount/.socket'), ('sockets', 'rename', '/mount/XDS'),
+                ('directory', 'mkdir', '/pods/'), ('sockets', 'bind', '/.XDS'), ('sockets', 'bind', '/.socket'),
+                ('sockets', 'rename', '/mount/XDS'),
                 *(('bootstrap', c, 'envoy-rev.json') for c in FILE))):
             with faults.on(call, code, part) as why:
                 pod = node.pod(f'pod-{n}', sa='all')
@@ -159,8 +159,7 @@ def test_a_certificate_is_kept(node, faults):
 def test_a_pod_goes(node, faults):
     node.agentd.start()
     with one_agentd(node):
-        for n, ((call, part), code) in enumerate(each(('unlink', '/mount/'), ('rmdir', '/pods/'), ('unlink', '/state/pod/'),
-                                                      ('unlink', '/mount/XDS'))):
+        for n, ((call, part), code) in enumerate(each(('unlink', '/mount'), ('rmdir', '/pods/'), ('unlink', '/state/pod/'))):
             pod = node.pod(f'pod-{n}', sa='all').wait_served()
             wait_well(node)
             has_all(pod)
@@ -184,8 +183,8 @@ def test_a_volume_is_published(make_node):
             wait_well(node)
             pod.delete()
             node.wait_gone([pod])
-        for n, ((call, part), code) in enumerate(each(('mkdir', '/volumes/'), ('mkdir', '/pods/'),
-                                                      ('rename', 'envoy-rev.json'), ('bind', '/mount/'))):
+        for n, ((call, part), code) in enumerate(each(('mkdir', '/volumes/'), ('mount', '/run/pods/'), ('mkdir', '/mount'),
+                                                      ('rename', 'envoy-rev.json'), ('bind', '/.socket'))):
             with faults.on(call, code, part) as why:
                 pod = node.csi_pod(f'pod-{n}', sa='all')
                 wait_said(node, pod.label, why)

@@ -201,6 +201,20 @@ static void test_what_is_not_the_pods_listener_is_not_taken(void **state)
 	unlink(temp);
 }
 
+/* Its first name was beside the last, where a pod could have written. */
+static void test_an_earlier_agentds_socket_is_taken(void **state)
+{
+	struct rig *r = *state;
+	ino_t before;
+
+	rig_add(r);
+	int fd = bound(r, SOCK_STREAM, rig_mount(r, ".socket.new"), 5);
+	assert_int_equal(rename(rig_mount(r, ".socket.new"), rig_mount(r, "socket")), 0);
+	before = rig_stat(rig_mount(r, "socket")).st_ino;
+	comes_as(r, fd);
+	assert_int_equal(rig_stat(rig_mount(r, "socket")).st_ino, before);
+}
+
 /* Connects in a loop until killed; exits 1 when the path was ever missing. */
 static pid_t start_hammer(const char *path)
 {
@@ -284,6 +298,7 @@ int main(void)
 	    T(test_listen_never_returns_a_dead_socket),
 	    T(test_kept_sockets_come_back),
 	    T(test_what_is_not_the_pods_listener_is_not_taken),
+	    T(test_an_earlier_agentds_socket_is_taken),
 	    T(test_a_file_that_was_replaced_heals),
 	    T(test_replacing_shows_no_gap),
 	    T(test_connections_wait_while_nobody_accepts),
