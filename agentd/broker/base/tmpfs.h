@@ -32,8 +32,8 @@ int broker_tmpfs_mount(const struct broker_tmpfs_spec *s, struct err *e);
 /* Is the directory the root of a mounted tmpfs? */
 bool broker_tmpfs_is_on(const char *path);
 
-/* The state's, of BROKER_TMPFS_MIB. */
-/* Makes the directory, looks for a mount on it, mounts a tmpfs if there is none. */
+/* The state's: makes the directory, looks for a mount on it, mounts one of BROKER_TMPFS_MIB if
+ * there is none. */
 void broker_tmpfs_open(const char *path, struct broker_tmpfs *t);
 /* The same without changing anything: MOUNTED then means that it could be. */
 void broker_tmpfs_look(const char *path, struct broker_tmpfs *t);

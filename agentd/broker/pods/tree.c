@@ -127,7 +127,8 @@ static int remove_entry(struct removal *r, const char *name)
 {
 	if (!may_go_on(r))
 		return -1;
-	if (!unlinkat(r->top, name, 0) || !unlinkat(r->top, name, AT_REMOVEDIR))
+	if (!unlinkat(r->top, name, 0) ||
+	    (errno == EISDIR && !unlinkat(r->top, name, AT_REMOVEDIR)))
 		return 0;
 	if (errno != ENOTEMPTY || take_all_out(r, name))
 		return -1;
