@@ -159,10 +159,11 @@ void effects_check_identities(const char *dir)
 static void effects_check_mount(const char *line, const char *kubelet)
 {
 	static const char below[] = "/pods/", plugin[] = "/volumes/kubernetes.io~csi/";
-	char root[512], point[512], options[512], want[80];
-	const char *uid, *rest;
+	char root[512], point[512], options[512], source[512], plain[80], own[80];
+	const char *uid, *rest, *end = strstr(line, " - ");
 
-	if (sscanf(line, "%*s %*s %*s %511s %511s %511s", root, point, options) != 3)
+	if (sscanf(line, "%*s %*s %*s %511s %511s %511s", root, point, options) != 3 || !end ||
+	    sscanf(end, " - %*s %511s", source) != 1)
 		effects_fail("mountinfo", line);
 	if (!strncmp(point, effects_dir, strlen(effects_dir)))
 		effects_fail("mounted outside", line);
@@ -170,10 +171,12 @@ static void effects_check_mount(const char *line, const char *kubelet)
 		return;
 	uid = point + strlen(kubelet) + strlen(below);
 	rest = uid + UUID_TEXT_SIZE - 1;
-	snprintf(want, sizeof(want), "/pods/%.36s/mount", uid);
+	snprintf(plain, sizeof(plain), "/pods/%.36s/mount", uid);
+	snprintf(own, sizeof(own), "agentd:%.36s", uid);
 	if (strncmp(point + strlen(kubelet), below, strlen(below)) != 0 ||
 	    strncmp(rest, plugin, strlen(plugin)) != 0 ||
-	    strcmp(strchr(rest + strlen(plugin), '/'), "/mount") != 0 || !strstr(root, want) ||
+	    strcmp(strchr(rest + strlen(plugin), '/'), "/mount") != 0 ||
+	    !(strstr(root, plain) || (!strcmp(root, "/mount") && !strcmp(source, own))) ||
 	    !strstr(options, "ro,nosuid,nodev,noexec"))
 		effects_fail("mounted in a way it should not be", line);
 }

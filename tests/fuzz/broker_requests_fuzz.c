@@ -89,15 +89,17 @@ static int remove_one(const char *path, const struct stat *st, int flag, struct 
 	return 0;
 }
 
-/* What the last input had mounted. */
+/* What the last input had mounted: volumes, and file systems of pods. */
 static void unmount_volumes(void)
 {
 	FILE *f = fopen("/proc/self/mountinfo", "re");
-	char line[4096], point[512];
+	char line[4096], point[512], pods[80];
 
+	snprintf(pods, sizeof(pods), "%s/pods/", run);
 	while (f && fgets(line, sizeof(line), f))
 		if (sscanf(line, "%*s %*s %*s %*s %511s", point) == 1 &&
-		    !strncmp(point, kubelet, strlen(kubelet)) &&
+		    (!strncmp(point, kubelet, strlen(kubelet)) ||
+			!strncmp(point, pods, strlen(pods))) &&
 		    umount2(point, MNT_DETACH | UMOUNT_NOFOLLOW))
 			abort();
 	if (f)
