@@ -59,6 +59,8 @@ def refused_streams(client, server, code):
     assert node.agentd.metric('agentd_xds_refused_streams_total', f'code="{code}"') > counted
     assert node.agentd.metric('agentd_pod_problem', 'pod="client"', 'service="ads"') == 1
     assert 'the real reason is at the end' in said(node, 'xds')[1]
+    # The probes of agentd ask other questions: a restart would mend nothing, and an update may go on.
+    assert said(node, 'log')[0] == said(node, 'ready')[0] == 0
     node.istiod.order('fail', what='ads', count=0, code=code)
     wait_well(node, client, server)
 
