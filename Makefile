@@ -217,6 +217,16 @@ $(OUT)/tests/fuzz/injector%_fuzz: $(OUT)/obj/tests/fuzz/injector%_fuzz.o $(OUT)/
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link)
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+# What does one piece of work after another, to be counted (tests/work/work.h); the script's has the Lua that Envoy has.
+LUA_CFLAGS  = $(shell $(PKG_CONFIG) --cflags luajit) -DWORK_DIRECTORY='"$(CURDIR)/tests/work"'
+LUA_LIBS    = $(shell $(PKG_CONFIG) --libs luajit)
+$(OUT)/obj/tests/work/lua.o $(OUT)/obj/tests/work/status.o $(OUT)/obj/tests/fuzz/status_fuzz.o: CFLAGS += $(LUA_CFLAGS)
+$(OUT)/tests/work/status: $(call obj,$(addprefix tests/work/,status.c lua.c work.c))
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
+$(OUT)/tests/work/review: $(call obj,tests/work/review.c tests/work/work.c) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link)
+$(OUT)/tests/fuzz/status_fuzz: $(call obj,tests/fuzz/status_fuzz.c tests/work/lua.c)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
 # The worker on a heap that knows who asked for each block; the other programs stand beside it.
 $(OUT)/tests/bench/owners/agentd-worker: $(call obj,$(WORKER_MAIN) tests/bench/owners.c) $(OUT)/libworker.a $(OUT)/libcommon.a | $(OUT)/agentd $(OUT)/agentctl
 	@mkdir -p $(@D); echo "  LINK  $@"; ln -f $(OUT)/agentd $(OUT)/agentctl $(@D); $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS)

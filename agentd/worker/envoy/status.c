@@ -314,6 +314,7 @@ static json_t *status_http(const struct node *n)
 	json_object_set_new(http, "codec_type", json_string("HTTP1"));
 	json_object_set_new(http, "generate_request_id", json_false());
 	json_object_set_new(http, "request_headers_timeout", json_string("10s"));
+	json_object_set_new(http, "request_timeout", json_string("10s")); /* all of it */
 	json_object_set_new(
 	    http, "common_http_protocol_options", json_pack("{s:s}", "idle_timeout", "90s"));
 	json_object_set_new(http, "local_reply_config",

@@ -4,11 +4,14 @@
 -- no value of a pod.  A request that this script cannot answer gets the route's own direct response: 503.
 -- Nothing is read but Envoy's admin and what the pod serves.  After a call Envoy has taken back what it lent: headers and metadata
 -- are asked for again.
+-- Anybody can ask, with 60 KiB of headers, and this thread of Envoy serves nothing else meanwhile.  So a list in a header has a bound
+-- before it is looked at, and the work of each pattern grows with its text, not with the square of it (tests/work counts).
 
 local ADMIN = "prometheus_stats"
 local TEXT, OPENMETRICS = "text/plain; version=0.0.4; charset=utf-8", "application/openmetrics-text; version=%s; charset=utf-8"
 local FORWARDED = {["user-agent"] = true, ["x-prometheus-scrape-timeout-seconds"] = true}
 local PAGE_MAX, PROBE_BODY_MAX = 10 * 1024 * 1024, 10 * 1024
+local QUERY_MAX, ACCEPT_MAX, SECONDS_MAX = 1024, 1024, 16 -- Prometheus' Accept has 400
 local DRAINING = "agentd.draining_since_ms" -- in Envoy's runtime, for all of its threads
 local NOT_RECEIVED, REJECTED, PARTLY = "config not received from XDS server (is Istiod running?)",
     "config received from XDS server, but was rejected", "config not fully received from XDS server"
@@ -30,6 +33,16 @@ local function refused_method(handle, ...)
     end
     answer(handle, "405", "only " .. table.concat({...}, ", "))
     return true
+end
+
+-- What goes on to the app has no body.  True: it had one, and is answered.
+local function refused_body(handle)
+    local length = handle:headers():get("content-length")
+    if length and length ~= "0" or not length and handle:body() then
+        answer(handle, "400", "no body")
+        return true
+    end
+    return false
 end
 
 local function keep_only(headers, kept)
@@ -61,10 +74,19 @@ end
 -- What a scrape accepts, in the forms that may be merged: text and, from an app, OpenMetrics.
 local function accepted(header, open_metrics)
     local forms = {}
-    for form in (header or ""):gmatch("[^,]+") do
-        local kind = form:match("^%s*([^%s;]+)") or ""
-        local q = tonumber(form:match(";%s*q=([%d.]+)") or "1") or 0
-        local plain = form:gsub(";%s*q=[%d.]*", ""):gsub("^%s+", ""):gsub("%s+$", "")
+    if not header or #header > ACCEPT_MAX then header = "" end
+    for form in header:gmatch("[^,]+") do
+        local kind, plain, q = nil, "", 1
+        for part in form:gmatch("[^;]+") do
+            local word = part:match("%S+") or ""
+            if not kind then
+                kind, plain = word, word
+            elseif word:find("^q=") then
+                q = tonumber(word:match("^q=([%d.]+)") or "") or 0
+            elseif word ~= "" then
+                plain = plain .. ";" .. word
+            end
+        end
         if kind == "*/*" or kind == "*" then kind, plain = "text/plain", "text/plain;version=0.0.4" end
         if kind == "application/*" then kind, plain = "application/openmetrics-text", "application/openmetrics-text;version=0.0.1" end
         local fits = kind == "text/plain" or kind == "text/*" or (open_metrics and kind == "application/openmetrics-text")
@@ -88,16 +110,19 @@ local function lined(page)
 end
 
 local function timeout_ms(headers)
-    local seconds = (headers:get("x-prometheus-scrape-timeout-seconds") or ""):match("^%d+%.?%d*$")
-    return seconds and math.max(1, math.min(3600000, math.floor(tonumber(seconds) * 1000)))
+    local text = headers:get("x-prometheus-scrape-timeout-seconds") or ""
+    local seconds = #text <= SECONDS_MAX and not text:find("[^%d.]") and tonumber(text)
+    return seconds and math.max(1, math.min(3600000, math.floor(seconds * 1000)))
 end
 
 -- All pages but the last are fetched here; the last is the app's answer to this request, and only passes through.
 function serve.metrics(handle, route)
-    if refused_method(handle, "GET", "HEAD") then return end
+    if refused_method(handle, "GET", "HEAD") or refused_body(handle) then return end
     local headers, pages, formats = handle:headers(), {}, {}
-    local query = headers:get(":path"):match("%?.*$") or ""
-    local ms, targets, accept = timeout_ms(headers), route:get("targets") or {}, headers:get("accept")
+    local query = headers:get(":path"):match("%?.*") or ""
+    if #query > QUERY_MAX then return answer(handle, "414", "the query is too long") end
+    local ms, targets = timeout_ms(headers), route:get("targets") or {}
+    local of_envoy, of_app = accepted(headers:get("accept"), false), accepted(headers:get("accept"), true)
     local last, with_envoy = targets[#targets], route:get("envoy")
     local agent, timeout = headers:get("user-agent"), headers:get("x-prometheus-scrape-timeout-seconds")
     local function add(cluster, path, host, form)
@@ -110,15 +135,15 @@ function serve.metrics(handle, route)
         end
         pages[#pages + 1] = lined(page)
     end
-    if last and with_envoy then add(ADMIN, "/stats/prometheus" .. query, "localhost", accepted(accept, false)) end
-    for i = 1, #targets - 1 do add(targets[i].cluster, targets[i].path, targets[i].host, accepted(accept, true)) end
+    if last and with_envoy then add(ADMIN, "/stats/prometheus" .. query, "localhost", of_envoy) end
+    for i = 1, #targets - 1 do add(targets[i].cluster, targets[i].path, targets[i].host, of_app) end
     local page = table.concat(pages)
     if not last and not with_envoy then return answer(handle, "200", "") end
     headers = handle:headers()
     headers:replace(":path", last and last.path or "/stats/prometheus" .. query)
     headers:replace(":authority", last and last.host or "localhost")
     keep_only(headers, function(name) return FORWARDED[name] end)
-    headers:replace("accept", accepted(accept, last ~= nil))
+    headers:replace("accept", last and of_app or of_envoy)
     if ms then headers:replace("x-envoy-upstream-rq-timeout-ms", ("%d"):format(ms)) end
     local kept = handle:streamInfo():dynamicMetadata()
     kept:set("agentd.status", "page", page)
@@ -183,9 +208,10 @@ local function connections(handle, own)
     local status, page = ask(handle, "GET", "/stats?usedonly&filter=%5Elistener%5C..*%5C.downstream_cx_active%24", 2000)
     local sum = 0
     if status ~= "200" then return nil end
-    for name, n in page:gmatch("listener%.(%S+)%.downstream_cx_active: (%d+)") do
-        local port = name:match("_(%d+)$")
-        local mine = name:find("worker_", 1, true) or name:find("^admin") or name:find("^envoy_internal_")
+    for line in page:gmatch("[^\n]+") do
+        local name, n = line:match("^listener%.(.+)%.downstream_cx_active: (%d+)$")
+        local port = name and name:match("_(%d+)$")
+        local mine = not name or name:find("worker_", 1, true) or name:find("^admin") or name:find("^envoy_internal_")
         for _, p in ipairs(own) do mine = mine or p == tonumber(port) end
         if not mine then sum = sum + tonumber(n) end
     end
@@ -207,13 +233,16 @@ local function app_address(handle, route)
 end
 
 function serve.http(handle, route)
+    if refused_body(handle) then return end
     local headers, address, own = handle:headers(), app_address(handle, route)
     keep_only(headers, function(name) return name ~= "x-forwarded-proto" and name:sub(1, 8) ~= "x-envoy-" end)
     handle:streamInfo():dynamicMetadata():set("agentd.status", "address", address)
     headers:replace(":method", "GET")
     headers:replace(":path", route:get("path"))
-    local host, asked = (headers:get(":authority") or ""):match("^(.*):(%d+)$")
-    if asked == own then headers:replace(":authority", ("%s:%d"):format(host, route:get("port"))) end
+    local authority, port = headers:get(":authority") or "", ":" .. own
+    if authority:sub(-#port) == port then
+        headers:replace(":authority", ("%s:%d"):format(authority:sub(1, -#port - 1), route:get("port")))
+    end
 end
 
 -- A redirect is a success: the kubelet takes it for one.

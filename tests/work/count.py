@@ -1,0 +1,59 @@
+"""Instructions that a piece of work takes, counted by callgrind: the same on every machine, whatever else runs there.
+
+    build/venv/bin/python3 -m tests.work.count        what CPU and memory each of the largest inputs takes on this machine, as a table
+"""
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TOP = Path(__file__).parents[2]
+OF_CLOCK = 3_000_000  # instructions in a millisecond, of a core that is not the newest
+
+
+def program(name):
+    subprocess.run(['make', '-s', f'build/release/tests/work/{name}'], cwd=TOP, check=True, stdout=subprocess.DEVNULL)
+    return TOP / 'build/release/tests/work' / name
+
+
+def written(cases, directory):
+    for i, (_, text) in enumerate(cases):
+        (directory / str(i)).write_bytes(text)
+    return [str(directory / str(i)) for i in range(len(cases))]
+
+
+def instructions(name, cases, timeout=120):
+    """{case: how many}."""
+    cases = list(cases)
+    with tempfile.TemporaryDirectory() as directory:
+        directory = Path(directory)
+        subprocess.run(['valgrind', '-q', '--tool=callgrind', '--toggle-collect=work_case', '--dump-after=work_case',
+                        f'--callgrind-out-file={directory}/out', program(name), *written(cases, directory)],
+                       check=True, timeout=timeout, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        totals = [int(re.search(r'^totals: (\d+)', (directory / f'out.{i + 1}').read_text(), re.M)[1]) for i in range(len(cases))]
+    return {case: n for (case, _), n in zip(cases, totals)}
+
+
+def measured(name, cases):
+    """{case: (ms of CPU, KiB more than an empty case)}; a process for each."""
+    found = {}
+    with tempfile.TemporaryDirectory() as directory:
+        for (case, text), path in zip(cases, written(cases, Path(directory))):
+            empty = Path(directory) / 'empty'
+            empty.write_bytes(b'')
+            run = subprocess.run([program(name), empty, path], check=True, capture_output=True, text=True)
+            (_, before), (us, after) = (map(int, line.split()) for line in run.stdout.splitlines())
+            found[case] = us / 1000, after - before - 2 * len(text) // 1024, run.stderr.splitlines()[-1:]
+    return found
+
+
+def main():
+    from . import cases
+    for name, all_of in ('status', list(cases.of_headers())), ('review', list(cases.reviews())):
+        for case, (ms, kib, said) in sorted(measured(name, all_of).items(), key=lambda x: -x[1][0])[:int(sys.argv[1]) if len(sys.argv) > 1 else 15]:
+            print(f'{name:8}{case:50}{ms:10.2f} ms{kib:10} KiB  {" ".join(said)[:80]}')
+
+
+if __name__ == '__main__':
+    main()
