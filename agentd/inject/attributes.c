@@ -67,21 +67,19 @@ json_t *inject_mesh_attributes(const struct inject_job *j)
 static void put_containers(const struct inject_job *j, json_t *out)
 {
 	json_t *ports = json_array(), *c, *list = inject_at(j->spec, "containers");
-	auto_free char *apps = mem_strdup("");
+	json_t *apps = json_object();
+	auto_free char *names = NULL;
 	size_t i;
 
 	json_array_foreach (list, i, c) {
 		json_array_extend(ports, json_object_get(c, "ports"));
-		if (strcmp(inject_name_of(c), INJECT_PROXY) != 0) {
-			char *more =
-			    mem_printf("%s%s%s", apps, *apps ? "," : "", inject_name_of(c));
-
-			free(apps);
-			apps = more;
-		}
+		if (strcmp(inject_name_of(c), INJECT_PROXY) != 0)
+			json_object_set_new(apps, inject_name_of(c), json_true());
 	}
 	put_take(out, "ISTIO_META_POD_PORTS", json_text(ports, JSON_COMPACT));
-	json_object_set_new(out, "ISTIO_META_APP_CONTAINERS", json_string(apps));
+	names = inject_joined(apps);
+	json_object_set_new(out, "ISTIO_META_APP_CONTAINERS", json_string(names));
+	json_decref(apps);
 	json_decref(ports);
 }
 

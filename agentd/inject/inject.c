@@ -52,7 +52,10 @@ json_t *inject_pod(const struct inject_config *c, const struct inject_owner *o, 
 	json_t *before;
 	int rc;
 
-	if (inject_check_shape(pod, e) || !(before = inject_take_back(pod, e)))
+	if (inject_check_shape(pod, e))
+		return NULL;
+	before = inject_is_injected(pod) ? inject_take_back(pod, e) : json_incref((json_t *)pod);
+	if (!before)
 		return NULL;
 	if (inject_check_shape(before, e)) { /* its status was not ours */
 		json_decref(before);

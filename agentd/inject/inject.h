@@ -19,6 +19,10 @@
 struct err;
 struct inject_config; /* config.h */
 
+/* Items of each list and map that is read; bytes of JSON or YAML in an annotation that is read, and
+ * of the pod's own istio-proxy, which is written into one.  More is refused by name. */
+enum { INJECT_ITEMS_MAX = 1000, INJECT_TEXT_MAX = 64 << 10 };
+
 /* The object that made the pod (injection.md 3); every text is borrowed and never NULL. */
 struct inject_owner {
 	const char *api_version, *kind, *name, *ns;

@@ -9,6 +9,10 @@
 #define INJECT_STATUS "sidecar.istio.io/status"
 #define INJECT_OVERRIDES "proxy.istio.io/overrides"
 #define INJECT_WISH "sidecar.istio.io/inject"
+#define INJECT_CONFIG "proxy.istio.io/config"
+#define INJECT_USER_VOLUME "sidecar.istio.io/userVolume"
+#define INJECT_USER_MOUNT "sidecar.istio.io/userVolumeMount"
+#define INJECT_TARGETS "prometheus.istio.io/scrape-targets"
 #define INJECT_REWRITE "sidecar.istio.io/rewriteAppHTTPProbers"
 
 struct inject_job {
@@ -34,6 +38,8 @@ char *inject_annotation_or(
 char *inject_proxy_field(const struct inject_job *j, const char *path, const char *otherwise);
 const char *inject_name_of(const json_t *thing); /* "" has none */
 json_t *inject_named(const json_t *list, const char *name);
+/* The keys of an object, in its order, with commas between; the caller frees it. */
+char *inject_joined(const json_t *set);
 /* Go's boolean: is it one, and false? */
 bool inject_is_false(const char *text);
 /* A map or list to add to, borrowed; what was null or missing becomes `empty`, which is taken. */

@@ -21,6 +21,21 @@ json_t *inject_named(const json_t *list, const char *name)
 	return NULL;
 }
 
+char *inject_joined(const json_t *set)
+{
+	size_t n = 1;
+	const char *key;
+	json_t *v;
+	char *all, *end;
+
+	json_object_foreach ((json_t *)set, key, v)
+		n += strlen(key) + 1;
+	end = all = mem_zalloc(n);
+	json_object_foreach ((json_t *)set, key, v)
+		end = stpcpy(end == all ? end : stpcpy(end, ","), key);
+	return all;
+}
+
 bool inject_is_false(const char *text)
 {
 	static const char *const words[] = {"false", "False", "FALSE", "f", "F", "0"};

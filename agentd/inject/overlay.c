@@ -1,6 +1,7 @@
 /* overlay.c - the pod's own words over a container of ours, by Kubernetes' strategic merge: maps
  * are merged, three lists are merged by a key, all other lists are replaced.  null removes.
  */
+#include "common/mem.h"
 #include "inject_internal.h"
 #include <string.h>
 
@@ -16,24 +17,42 @@ static const char *key_of(const char *list)
 	return NULL;
 }
 
+/* Where the first item of each key is; what has none, a text or a number, is like no other. */
+static void note_place(json_t *places, const json_t *item, const char *key, size_t at)
+{
+	auto_free char *text = inject_scalar(json_object_get(item, key));
+
+	if (text && !json_object_get(places, text))
+		json_object_set_new(places, text, json_integer((json_int_t)at));
+}
+
+static void merge_item(json_t *out, json_t *item, const char *key, json_t *places)
+{
+	const json_t *own = json_object_get(item, key), *place;
+	auto_free char *text = inject_scalar(own);
+	size_t at;
+
+	place = json_object_get(places, text ? text : "");
+	at = (size_t)json_integer_value(place);
+	if (place && json_equal(own, json_object_get(json_array_get(out, at), key))) {
+		json_array_set_new(out, at, inject_overlay(json_array_get(out, at), item));
+		return;
+	}
+	note_place(places, item, key, json_array_size(out));
+	json_array_append(out, item);
+}
+
 /* Those of `over` that `under` has as well take their place; the others follow. */
 static json_t *merge_lists(const json_t *under, const json_t *over, const char *key)
 {
-	json_t *out = json_copy((json_t *)under), *item, *other;
-	size_t i, k;
+	json_t *out = json_copy((json_t *)under), *places = json_object(), *item;
+	size_t i;
 
-	json_array_foreach (over, i, item) {
-		bool found = false;
-
-		json_array_foreach (out, k, other)
-			if (!found &&
-			    json_equal(json_object_get(item, key), json_object_get(other, key))) {
-				json_array_set_new(out, k, inject_overlay(other, item));
-				found = true;
-			}
-		if (!found)
-			json_array_append(out, item);
-	}
+	json_array_foreach (under, i, item)
+		note_place(places, item, key, i);
+	json_array_foreach (over, i, item)
+		merge_item(out, item, key, places);
+	json_decref(places);
 	return out;
 }
 

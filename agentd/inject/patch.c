@@ -109,27 +109,55 @@ static bool is_same(const json_t *a, const json_t *b)
 	return json_equal(a, b);
 }
 
-static bool is_later(const json_t *element, const json_t *list, size_t from)
+/* is_same() as a text: a name, else all of it, which is no JSON and JSON. */
+static char *identity_of(const json_t *v)
 {
-	for (; from < json_array_size(list); from++)
-		if (is_same(element, json_array_get(list, from)))
-			return true;
-	return false;
+	const json_t *name = json_object_get(v, "name");
+
+	if (json_is_string(name))
+		return mem_printf("=%s", json_string_value(name));
+	return json_dumps(v, JSON_ENCODE_ANY | JSON_SORT_KEYS | JSON_COMPACT);
 }
 
+/* Of each element of `from`: the last place in `to` where the same one is, counted from 1; 0: it
+ * is not there.  The caller frees it. */
+static size_t *places(const json_t *from, const json_t *to)
+{
+	size_t *out = mem_zalloc((json_array_size(from) + 1) * sizeof(*out)), i;
+	json_t *known = json_object(), *v;
+
+	json_array_foreach (to, i, v) {
+		auto_free char *text = identity_of(v);
+
+		json_object_set_new(known, text, json_integer((json_int_t)i + 1));
+	}
+	json_array_foreach (from, i, v) {
+		auto_free char *text = identity_of(v);
+
+		out[i] = (size_t)json_integer_value(json_object_get(known, text));
+	}
+	json_decref(known);
+	return out;
+}
+
+/* Places are asked for from the first difference on. */
 static void compare_arrays(struct patch *p, json_t *from, json_t *to)
 {
 	size_t i = 0, k = 0, len = p->len;
+	auto_free size_t *later = NULL;
 
 	while (i < json_array_size(from) || k < json_array_size(to)) {
 		json_t *old = json_array_get(from, i), *new = json_array_get(to, k);
+		bool same = old && new &&is_same(old, new);
 
-		if (old && new &&is_same(old, new)) {
+		if (!same && !later)
+			later = places(from, to);
+		if (same) {
 			path_enter_at(p, k);
 			compare(p, old, new);
 			path_leave(p, len);
 			i++, k++;
-		} else if (old && !is_later(old, to, k)) {
+		} else if (old && later[i] <= k) {
 			at(p, k, "remove", NULL);
 			i++;
 		} else {

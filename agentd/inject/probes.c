@@ -67,33 +67,26 @@ static bool is_open(const char *port)
 	return strstr(open, wanted);
 }
 
-static void add_port(json_t *list, const char *port)
+static void add_port(json_t *ports, const char *port)
 {
-	json_t *v;
-	size_t i;
-
-	if (!is_digits(port) || is_open(port))
-		return;
-	json_array_foreach (list, i, v)
-		if (!strcmp(json_string_value(v), port))
-			return;
-	json_array_append_new(list, json_string(port));
+	if (is_digits(port) && !is_open(port))
+		json_object_set_new(ports, port, json_true());
 }
 
-static void add_ports_of(json_t *list, const json_t *container, const struct place *p)
+static void add_ports_of(json_t *ports, const json_t *container, const struct place *p)
 {
 	const json_t *handler = handler_at(container, p);
 	auto_free char *grpc = inject_text(handler, "grpc.port");
 
 	if (grpc && !p->holder)
-		add_port(list, grpc);
+		add_port(ports, grpc);
 	for (unsigned i = 0; i < 2; i++) {
 		const json_t *action = json_object_get(handler, actions[i]);
 		auto_free char *host = inject_text(action, "host");
 		auto_free char *port = port_of(container, action);
 
 		if (json_is_object(action) && !host)
-			add_port(list, port);
+			add_port(ports, port);
 	}
 }
 
@@ -118,29 +111,14 @@ static void add_ports(const struct inject_job *j, json_t *container, json_t *int
 		add_ports_of(into, container, &places[i]);
 }
 
-static char *joined(const json_t *list)
-{
-	char *all = mem_strdup("");
-	json_t *v;
-	size_t i;
-
-	json_array_foreach (list, i, v) {
-		char *more = mem_printf("%s%s%s", all, i ? "," : "", json_string_value(v));
-
-		free(all);
-		all = more;
-	}
-	return all;
-}
-
 char *inject_probe_ports(const struct inject_job *j)
 {
-	json_t *list = json_array();
+	json_t *ports = json_object();
 	char *all;
 
-	each_container(j, add_ports, list);
-	all = joined(list);
-	json_decref(list);
+	each_container(j, add_ports, ports);
+	all = inject_joined(ports);
+	json_decref(ports);
 	return all;
 }
 
@@ -328,7 +306,7 @@ static json_t *scrape_targets(const char *text)
 {
 	json_t *list = json_array();
 
-	while (text && *text) {
+	while (text && *text && json_array_size(list) < INJECT_ITEMS_MAX) {
 		size_t all = strcspn(text, ","), n = all;
 
 		while (n && isspace((unsigned char)*text))
@@ -366,8 +344,7 @@ static bool is_off(const struct inject_job *j, const json_t *scrape)
 char *inject_scrape(const struct inject_job *j)
 {
 	json_t *scrape = scrape_of(j->annotations);
-	json_t *targets =
-	    scrape_targets(inject_annotation(j, "prometheus.istio.io/scrape-targets"));
+	json_t *targets = scrape_targets(inject_annotation(j, INJECT_TARGETS));
 	char *text = NULL;
 
 	if (json_array_size(targets))

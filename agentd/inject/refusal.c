@@ -31,9 +31,21 @@ static int refuse_template(const struct inject_job *j, struct err *e)
 	    j->config->template_name);
 }
 
-static int refuse_volume(const struct inject_job *j, const char *name, struct err *e)
+/* Of agentd, and of an annotation. */
+static int refuse_volumes(const struct inject_job *j, struct err *e)
 {
-	if (!inject_named(json_object_get(j->spec, "volumes"), name))
+	json_t *ours = json_object(), *v;
+	const char *name = NULL;
+	size_t i;
+
+	json_object_set_new(ours, INJECT_VOLUME, json_true());
+	json_array_foreach (j->user_volumes, i, v)
+		json_object_set_new(ours, inject_name_of(v), json_true());
+	json_array_foreach (json_object_get(j->spec, "volumes"), i, v)
+		if (!name && json_object_get(ours, inject_name_of(v)))
+			name = inject_name_of(v);
+	json_decref(ours);
+	if (!name)
 		return 0;
 	return err_set(e, ERR_INVALID, "the pod has a volume \"%.64s\" already: rename it", name);
 }
@@ -65,17 +77,11 @@ static int refuse_wish(const struct inject_job *j, struct err *e)
 
 int inject_check_names(const struct inject_job *j, struct err *e)
 {
-	json_t *v;
-	size_t i;
-
 	if (inject_true(j->spec, "hostNetwork"))
 		return err_set(e, ERR_INVALID,
 		    "a pod with hostNetwork has no network of its own to be meshed");
 	if (inject_check_volume(j->spec, e) || refuse_sandbox(j, e) || refuse_template(j, e) ||
-	    refuse_volume(j, INJECT_VOLUME, e) || refuse_wish(j, e))
+	    refuse_volumes(j, e) || refuse_wish(j, e))
 		return -1;
-	json_array_foreach (j->user_volumes, i, v)
-		if (refuse_volume(j, inject_name_of(v), e))
-			return -1;
 	return inject_check_annotations(j->annotations, e);
 }

@@ -143,22 +143,18 @@ json_t *inject_status(const json_t *before, const struct inject_job *j, json_t *
 
 /* --- taking back --- */
 
-static bool has_text(const json_t *names, const char *name)
+static void remove_named(json_t *list, const json_t *names)
 {
-	json_t *v;
+	json_t *known = json_object(), *v;
 	size_t i;
 
 	json_array_foreach (names, i, v)
-		if (json_is_string(v) && !strcmp(json_string_value(v), name))
-			return true;
-	return false;
-}
-
-static void remove_named(json_t *list, const json_t *names)
-{
-	for (size_t i = json_array_size(list); i-- > 0;)
-		if (has_text(names, inject_name_of(json_array_get(list, i))))
+		if (json_is_string(v))
+			json_object_set_new(known, json_string_value(v), json_true());
+	for (i = json_array_size(list); i-- > 0;)
+		if (json_object_get(known, inject_name_of(json_array_get(list, i))))
 			json_array_remove(list, i);
+	json_decref(known);
 }
 
 /* RFC 7386, for maps of what `o` holds. */

@@ -14,9 +14,9 @@ static json_t *named_list(const struct inject_job *j, const char *annotation, st
 	json_t *map = json_loads(text && *text ? text : "{}", JSON_REJECT_DUPLICATES, NULL);
 	json_t *list = json_array(), *v;
 	const char *name;
-	bool fine = json_is_object(map);
+	bool fine = json_is_object(map) && json_object_size(map) <= INJECT_ITEMS_MAX;
 
-	json_object_foreach (map, name, v) {
+	json_object_foreach (fine ? map : NULL, name, v) {
 		json_t *item = json_is_object(v) ? json_deep_copy(v) : NULL;
 
 		fine = fine && item && *name;
@@ -27,7 +27,8 @@ static json_t *named_list(const struct inject_job *j, const char *annotation, st
 	if (fine)
 		return list;
 	json_decref(list);
-	err_set(e, ERR_INVALID, "annotation %s: must be a JSON map of maps", annotation);
+	err_set(e, ERR_INVALID, "annotation %s: must be a JSON map of at most %d maps", annotation,
+	    INJECT_ITEMS_MAX);
 	return NULL;
 }
 
@@ -36,11 +37,11 @@ static json_t *read_proxy_config(const struct inject_job *j, struct err *e)
 {
 	json_t *mesh = inject_at(j->config->mesh, "defaultConfig"), *defaults, *own, *all, *v;
 	auto_free char *text = json_is_object(mesh) ? json_text(mesh, JSON_COMPACT) : NULL;
-	const char *annotation = inject_annotation(j, "proxy.istio.io/config"), *key;
+	const char *annotation = inject_annotation(j, INJECT_CONFIG), *key;
 
 	own = json_object();
 	if (annotation)
-		json_object_set_new(own, "proxy.istio.io/config", json_string(annotation));
+		json_object_set_new(own, INJECT_CONFIG, json_string(annotation));
 	defaults = proxy_config_read(NULL, NULL, e);
 	all = proxy_config_read(text, own, e);
 	json_object_foreach (defaults, key, v)
@@ -112,9 +113,9 @@ int inject_read_wishes(struct inject_job *j, struct err *e)
 	const char *form = inject_annotation(j, "sidecar.istio.io/nativeSidecar");
 	const char *port = inject_annotation(j, "status.sidecar.istio.io/port");
 
-	j->user_volumes = named_list(j, "sidecar.istio.io/userVolume", e);
+	j->user_volumes = named_list(j, INJECT_USER_VOLUME, e);
 	if (!j->user_volumes || inject_check_names(j, e) ||
-	    !(j->user_mounts = named_list(j, "sidecar.istio.io/userVolumeMount", e)) ||
+	    !(j->user_mounts = named_list(j, INJECT_USER_MOUNT, e)) ||
 	    !(j->proxy_config = read_proxy_config(j, e)) || !(j->image = image_of(j, e)))
 		return -1;
 	j->native = form && *form ? strcmp(form, "false") != 0 : j->config->native;

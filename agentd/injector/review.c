@@ -4,9 +4,9 @@
  * Up to the uid a mistake is the asker's and gets an HTTP status; from there on it gets an answer.
  */
 #include "review.h"
-#include "bounds.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "inject/bounds.h"
 #include "inject/config.h"
 #include "inject/patch.h"
 #include "inject/workload.h"
@@ -212,9 +212,10 @@ static int read_review(const json_t *review, struct err *e)
 static json_t *parse(struct review *out, const char *body, size_t len, struct err *e)
 {
 	json_error_t where;
+	unsigned values = 0;
 	json_t *review;
 
-	if (bounds_check(body, len, e)) {
+	if (bounds_check(body, len, &values, e)) {
 		out->status = 413;
 		return NULL;
 	}

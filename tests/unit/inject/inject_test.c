@@ -100,6 +100,95 @@ static void a_pod_of_the_wrong_shape_is_refused(void **state)
 	refused("{'spec':{'containers':[{'name':'a'}],'volumes':'x'}}", "spec.volumes: must be");
 }
 
+/* `format` has one %s, for n items of which each is `item` with its number. */
+static char *with_items(const char *format, const char *item, unsigned n)
+{
+	auto_free char *all = mem_zalloc(n * 48 + 1);
+	char *end = all;
+
+	for (unsigned i = 0; i < n; i++) {
+		end += sprintf(end, "%s", i ? "," : "");
+		end += sprintf(end, item, i);
+	}
+	return mem_printf(format, all);
+}
+
+static void each_list_and_map_has_a_limit(void **state)
+{
+	static const struct {
+		const char *format, *item, *why;
+	} rows[] = {
+	    {"{'spec':{'containers':[%s]}}", "{'name':'%u'}", "spec.containers: more than 1000"},
+	    {"{'spec':{'containers':[{'name':'a'}],'volumes':[%s]}}", "{'name':'%u'}",
+		"spec.volumes: more than 1000"},
+	    {"{'spec':{'containers':[{'name':'a','ports':[%s]}]}}", "{'containerPort':%u}",
+		"a container's ports: more than 1000"},
+	    {"{'spec':{'containers':[{'name':'a'},{'name':'istio-proxy','env':[%s]}]}}",
+		"{'name':'%u'}", "a container's env: more than 1000"},
+	    {POD("'sidecar.istio.io/userVolume':'{%s}'", ""), "\\'%u\\':{}", "at most 1000 maps"},
+	};
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		auto_free char *most = with_items(rows[i].format, rows[i].item, INJECT_ITEMS_MAX);
+		auto_free char *more =
+		    with_items(rows[i].format, rows[i].item, INJECT_ITEMS_MAX + 1);
+
+		json_decref(must_inject(most));
+		refused(more, rows[i].why);
+	}
+	auto_free char *labels =
+	    with_items("{'metadata':{'labels':{%s}},'spec':{'containers':[{'name':'a'}]}}",
+		"'%u':''", INJECT_ITEMS_MAX + 1);
+	refused(labels, "metadata.labels: more than 1000"); /* a node takes 256 */
+}
+
+static void what_is_read_of_annotations_has_a_limit(void **state)
+{
+	auto_free char *text = with_items("%s", "%02u", 30000);
+	auto_free char *long_one = mem_printf(POD("'proxy.istio.io/config':'%s'", ""), text);
+	auto_free char *own = mem_printf(
+	    "{'spec':{'containers':[{'name':'a'},{'name':'istio-proxy','x':'%s'}]}}", text);
+	auto_free char *values = with_items(
+	    POD("'sidecar.istio.io/status':'{\\'undo\\':{},\\'x\\':[%s]}'", ""), "%u", 60000);
+
+	(void)state;
+	refused(long_one, "annotation proxy.istio.io/config: more than 64 KiB");
+	refused(own, "the pod's own istio-proxy: more than 64 KiB");
+	refused(values, "annotation sidecar.istio.io/status: JSON: more than 50000 values");
+}
+
+/* An item of its own takes the place of the first one of its key, ours or its own; 1 is not '1'. */
+static void lists_are_merged_by_their_keys(void **state)
+{
+	json_t *pod = must_inject(
+	    "{'spec':{'containers':[{'name':'a'}],'initContainers':[{'name':'istio-proxy',"
+	    "'env':[{'name':'X','value':'1'},{'name':'POD_NAME','value':'p'},{'name':'X','value':'"
+	    "2'},"
+	    "{'value':'3'},{'value':'4'}],"
+	    "'ports':[{'containerPort':15090,'name':'mine'},{'containerPort':'15090'}]}]}}");
+	json_t *proxy = json_array_get(inject_at(pod, "spec.initContainers"), 0);
+	json_t *env = json_object_get(proxy, "env"), *ports = json_object_get(proxy, "ports");
+	size_t n = json_array_size(env);
+	json_t *x = rig_json("{'name':'X','value':'2'}"), *third = rig_json("{'value':'3'}"),
+	       *fourth = rig_json("{'value':'4'}");
+
+	(void)state;
+	assert_true(json_equal(json_array_get(env, n - 3), x));
+	assert_true(json_equal(json_array_get(env, n - 2), third));
+	assert_true(json_equal(json_array_get(env, n - 1), fourth));
+	for (size_t i = 0; i + 3 < n; i++)
+		assert_string_not_equal(
+		    json_string_value(json_object_get(json_array_get(env, i), "name")), "X");
+	assert_int_equal(json_array_size(ports), 2);
+	assert_string_equal(
+	    json_string_value(json_object_get(json_array_get(ports, 0), "name")), "mine");
+	json_decref(x);
+	json_decref(third);
+	json_decref(fourth);
+	json_decref(pod);
+}
+
 static void null_is_as_good_as_nothing(void **state)
 {
 	json_t *pod = must_inject("{'metadata':null,'spec':{'containers':[{'name':'a'}],"
@@ -410,6 +499,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_name_to_come_is_known_by_its_beginning),
 	    TEST(a_pod_of_the_wrong_shape_is_refused),
+	    TEST(each_list_and_map_has_a_limit),
+	    TEST(what_is_read_of_annotations_has_a_limit),
+	    TEST(lists_are_merged_by_their_keys),
 	    TEST(null_is_as_good_as_nothing),
 	    TEST(refused_by_name),
 	    TEST(an_address_of_the_node_may_be_named),

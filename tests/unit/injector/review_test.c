@@ -2,7 +2,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject/config.h"
-#include "injector/bounds.h"
+#include "inject/bounds.h"
 #include "injector/review.h"
 #include <jansson.h>
 #include <openssl/evp.h>

@@ -1,7 +1,7 @@
 /* bounds_test.c - what is counted before JSON is read. */
 #include "common/err.h"
 #include "common/mem.h"
-#include "injector/bounds.h"
+#include "inject/bounds.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +14,9 @@ static struct err e;
 
 static int check(const char *text)
 {
-	return bounds_check(text, strlen(text), &e);
+	unsigned values = 0;
+
+	return bounds_check(text, strlen(text), &values, &e);
 }
 
 static char *repeated(const char *part, unsigned n)
@@ -45,12 +47,15 @@ static void values_are_bound(void **state)
 	auto_free char *most = repeated("1,", BOUNDS_VALUES_MAX - 1);
 	auto_free char *more = repeated("1,", BOUNDS_VALUES_MAX);
 	auto_free char *keys = repeated("\"a\":1,", BOUNDS_VALUES_MAX / 2);
+	unsigned before = 0;
 
 	(void)state;
 	assert_int_equal(check(most), 0);
 	assert_int_equal(check(more), -1);
-	assert_string_equal(e.msg, "JSON: more than 100000 values");
+	assert_string_equal(e.msg, "JSON: more than 50000 values");
 	assert_int_equal(check(keys), -1);
+	assert_int_equal(bounds_check(most, strlen(most), &before, &e), 0);
+	assert_int_equal(bounds_check("1", 1, &before, &e), -1); /* a second text */
 }
 
 static void what_is_in_texts_is_not_counted(void **state)
