@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <uthash.h>
 #include <utlist.h>
 
 #include "common/mem.h"
@@ -30,14 +31,22 @@ const struct connections_limits connections_usual = {
 
 enum step { HANDSHAKE, IDLE, REQUEST, ANSWER, ENDING };
 
+/* All connections of an address; it is there as long as one of them is.  Unspecified: of those that
+ * have not begun their handshake. */
+struct peer {
+	struct in6_addr address;
+	unsigned n, there; /* without those that are ending, and with them */
+	size_t bytes;
+	UT_hash_handle hh;
+};
+
 struct connection {
 	struct connections *all; /* NULL: forgotten */
 	struct bufferevent *bev;
 	enum step step;
 	struct loop_timer end;
-	size_t bytes; /* of the request */
-	uint64_t nth;
-	struct in6_addr peer; /* unspecified: it has not begun its handshake */
+	size_t in, out; /* bytes of the request, and of the answer that are not written */
+	struct peer *peer;
 	struct connection *prev, *next;
 };
 
@@ -45,8 +54,9 @@ struct connections {
 	struct loop *loop;
 	struct connections_limits limits;
 	struct connection *list; /* the one that was busy last is last */
-	unsigned n;              /* but those that are ending */
-	unsigned there;          /* with them */
+	struct peer *peers;
+	unsigned n;     /* but those that are ending */
+	unsigned there; /* with them */
 	size_t bytes;
 	loop_cb done;
 	void *ctx;
@@ -58,16 +68,54 @@ struct connections {
 
 static int own_index = -1; /* of SSL's ex data */
 
+/* --- who holds what --- */
+
+static void hold(struct connection *c, size_t in, size_t out)
+{
+	size_t more = in + out - c->in - c->out; /* modulo 2^n where it is less */
+
+	c->in = in;
+	c->out = out;
+	c->peer->bytes += more;
+	c->all->bytes += more;
+}
+
+static void leave_peer(struct connection *c)
+{
+	struct peer *p = take(c->peer);
+
+	if (--p->there)
+		return;
+	HASH_DEL(c->all->peers, p);
+	free(p);
+}
+
+static void join_peer(struct connection *c, const struct in6_addr *address)
+{
+	struct peer *p;
+
+	HASH_FIND(hh, c->all->peers, address, sizeof(*address), p);
+	if (!p) {
+		p = mem_zalloc(sizeof(*p));
+		p->address = *address;
+		HASH_ADD(hh, c->all->peers, address, sizeof(p->address), p);
+	}
+	p->there++;
+	p->n++;
+	c->peer = p;
+}
+
 /* --- the end of one --- */
 
 static void let_go(struct connection *c)
 {
 	struct connections *all = c->all;
 
-	all->bytes -= c->bytes;
-	c->bytes = 0;
-	if (c->step != ENDING)
+	hold(c, 0, 0);
+	if (c->step != ENDING) {
 		all->n--;
+		c->peer->n--;
+	}
 	c->step = ENDING;
 	loop_timer_stop(&c->end);
 	metric_set(all->open, "", all->n);
@@ -110,6 +158,7 @@ static void on_freed(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long 
 		return;
 	if (c->all) {
 		let_go(c);
+		leave_peer(c);
 		DL_DELETE(c->all->list, c);
 		c->all->there--;
 		look_for_the_last(c->all);
@@ -143,38 +192,24 @@ static void enter_idle(struct connection *c)
 {
 	if (c->all->done)
 		end(c, "stop");
-	else if (c->bytes)
+	else if (c->in)
 		enter(c, REQUEST, c->all->limits.request_ms);
 	else
 		enter(c, IDLE, 0);
-}
-
-static bool has_more(
-    const struct connections *all, const struct connection *a, const struct connection *b)
-{
-	const struct connection *c = NULL;
-	unsigned of_a = 0, of_b = 0;
-
-	if (!b || IN6_ARE_ADDR_EQUAL(&a->peer, &b->peer))
-		return !b;
-	DL_FOREACH (all->list, c) {
-		of_a += c->step != ENDING && IN6_ARE_ADDR_EQUAL(&c->peer, &a->peer);
-		of_b += c->step != ENDING && IN6_ARE_ADDR_EQUAL(&c->peer, &b->peer);
-	}
-	return of_a > of_b;
 }
 
 /* Of the peer that has the most: one that has not said anything yet, else the one that has been
  * quiet for the longest time. */
 static struct connection *one_too_many(const struct connections *all)
 {
-	struct connection *c = NULL, *peers = NULL, *found = NULL;
+	struct connection *c = NULL, *found = NULL;
+	struct peer *p = NULL, *next = NULL, *most = NULL;
 
-	DL_FOREACH (all->list, c)
-		if (c->step != ENDING && has_more(all, c, peers))
-			peers = c;
+	HASH_ITER (hh, all->peers, p, next)
+		if (!most || p->n > most->n)
+			most = p;
 	DL_FOREACH (all->list, c) {
-		if (c->step == ENDING || !IN6_ARE_ADDR_EQUAL(&c->peer, &peers->peer))
+		if (c->step == ENDING || c->peer != most)
 			continue;
 		if (!found || (c->step == HANDSHAKE && found->step != HANDSHAKE) ||
 		    (c->step == IDLE && found->step > IDLE))
@@ -183,15 +218,28 @@ static struct connection *one_too_many(const struct connections *all)
 	return found;
 }
 
+/* A whole request is worth more than a part of one: there is only the answer to wait for. */
+static bool is_dearer(const struct connection *a, const struct connection *b)
+{
+	if ((a->step == ANSWER) != (b->step == ANSWER))
+		return a->step == ANSWER;
+	return a->in + a->out <= b->in + b->out;
+}
+
+/* Of the peer that holds the most. */
 static void shed_bytes(const struct connections *all)
 {
-	struct connection *c = NULL, *most = NULL;
+	struct connection *c = NULL, *victim = NULL;
+	struct peer *p = NULL, *next = NULL, *most = NULL;
 
+	HASH_ITER (hh, all->peers, p, next)
+		if (!most || p->bytes > most->bytes)
+			most = p;
 	DL_FOREACH (all->list, c)
-		if (!most || c->bytes > most->bytes)
-			most = c;
-	if (most)
-		end(most, "bytes");
+		if (c->peer == most && c->in + c->out && (!victim || is_dearer(victim, c)))
+			victim = c;
+	if (victim)
+		end(victim, "bytes");
 }
 
 static void on_input(struct evbuffer *in, const struct evbuffer_cb_info *info, void *ctx)
@@ -201,8 +249,7 @@ static void on_input(struct evbuffer *in, const struct evbuffer_cb_info *info, v
 	(void)in;
 	if (!c->all || !info->n_added || c->step == ENDING)
 		return;
-	c->bytes += info->n_added;
-	c->all->bytes += info->n_added;
+	hold(c, c->in + info->n_added, c->out);
 	if (c->step == HANDSHAKE || c->step == IDLE)
 		enter(c, REQUEST, c->all->limits.request_ms);
 	if (c->all->bytes > c->all->limits.bytes)
@@ -216,9 +263,7 @@ void connections_answer(struct connections *all, struct bufferevent *bev)
 
 	if (c->step == ENDING)
 		return;
-	all->bytes += next;
-	all->bytes -= c->bytes;
-	c->bytes = next; /* of a request that came behind it */
+	hold(c, next, c->out); /* of a request that came behind it */
 	enter(c, ANSWER, all->limits.answer_ms);
 }
 
@@ -226,8 +271,13 @@ static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *info,
 {
 	struct connection *c = ctx;
 
-	if (c->all && c->step == ANSWER && info->n_deleted && !evbuffer_get_length(out))
+	if (!c->all || c->step == ENDING)
+		return;
+	hold(c, c->in, evbuffer_get_length(out));
+	if (c->step == ANSWER && info->n_deleted && !c->out)
 		enter_idle(c);
+	else if (info->n_added && c->all->bytes > c->all->limits.bytes)
+		shed_bytes(c->all);
 }
 
 /* --- its beginning --- */
@@ -235,16 +285,21 @@ static void on_output(struct evbuffer *out, const struct evbuffer_cb_info *info,
 static void learn_peer(struct connection *c)
 {
 	struct sockaddr_in6 a = {0};
+	struct in6_addr address = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
 	socklen_t len = sizeof(a);
+	size_t in = c->in, out = c->out;
 
 	if (getpeername(bufferevent_getfd(c->bev), (struct sockaddr *)&a, &len))
 		return;
-	if (a.sin6_family == AF_INET6) {
-		c->peer = a.sin6_addr;
-		return;
-	}
-	c->peer = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
-	memcpy(&c->peer.s6_addr[12], &((struct sockaddr_in *)(void *)&a)->sin_addr, 4);
+	if (a.sin6_family == AF_INET6)
+		address = a.sin6_addr;
+	else
+		memcpy(&address.s6_addr[12], &((struct sockaddr_in *)(void *)&a)->sin_addr, 4);
+	hold(c, 0, 0);
+	c->peer->n--;
+	leave_peer(c);
+	join_peer(c, &address);
+	hold(c, in, out);
 }
 
 static bool is_distrust(int alert)
@@ -276,6 +331,7 @@ struct bufferevent *connections_open(struct connections *all, SSL_CTX *tls)
 	if (all->n >= all->limits.connections && (victim = one_too_many(all)))
 		end(victim, "connections");
 	*c = (struct connection){.all = all, .step = HANDSHAKE};
+	join_peer(c, &in6addr_any);
 	SSL_set_info_callback(ssl, on_tls);
 	c->bev = bufferevent_openssl_socket_new(
 	    loop_base(all->loop), -1, ssl, BUFFEREVENT_SSL_ACCEPTING, BEV_OPT_CLOSE_ON_FREE);
@@ -325,6 +381,7 @@ void connections_free(struct connections **connections)
 		return;
 	DL_FOREACH_SAFE (all->list, c, next) {
 		loop_timer_stop(&c->end);
+		leave_peer(c);
 		c->all = NULL;
 	}
 	loop_timer_stop(&all->none_left);

@@ -7,8 +7,9 @@
  *   handshake -> between requests -> request, from its first byte to its last -> answer, until it
  * is written -> between requests
  *
- * One connection too many, or too many bytes, ends one of the peer address that has the most: an
- * API server has few, and a stranger that takes all takes them from itself.
+ * One connection too many, or too many bytes, ends one of the peer address that has the most of
+ * them: an API server has few, and a stranger that takes all takes them from itself.  Of that
+ * peer's connections one ends that waits for the rest of a request, before one with an answer.
  * evhttp owns a connection, and frees it; here it is only known, from connections_open() to the
  * moment that OpenSSL frees its SSL.
  */
@@ -22,7 +23,8 @@ struct connections;
 
 struct connections_limits {
 	unsigned connections;
-	size_t bytes; /* of requests that are not answered yet, all together */
+	size_t bytes; /* of requests, until they are answered, and of answers, until they are
+			 written */
 	int64_t handshake_ms, request_ms, answer_ms, idle_ms;
 };
 /* 1,000; 32 MiB; 10 s each; 180 s: API servers keep an idle connection for 90 s, and what closes

@@ -151,6 +151,12 @@ static void answer(struct server *s, struct evhttp_request *r, int status, struc
 	if (s->stopping)
 		evhttp_add_header(headers, "Connection", "close");
 	connections_answer(s->connections, evhttp_connection_get_bufferevent(c));
+	if (evhttp_request_get_command(r) == EVHTTP_REQ_HEAD) { /* evhttp would send the body */
+		auto_free char *len = mem_printf("%zu", evbuffer_get_length(body));
+
+		evhttp_add_header(headers, "Content-Length", len);
+		body = NULL;
+	}
 	evhttp_send_reply(r, status, NULL, body);
 }
 

@@ -11,13 +11,12 @@ READ = {'metrics': (':path', ':method', 'accept', 'user-agent', 'x-prometheus-sc
 
 
 def of_headers(size=HEADERS):
-    """Each header that status.lua reads, full of each kind of character, between two others: what looks back does so from the second one."""
+    """For each header that status.lua reads a request for each kind of character, with others around them: what looks back does so then."""
     for serve, names in READ.items():
         for name in names:
-            for kind, text in CLASSES.items():
-                prefix = '/stats/prometheus' if name == ':path' else 'x'
-                value = prefix + text * (size // len(text)) + 'x'
-                yield f'{serve}: {name}: {kind}', f'serve: {serve}\n{name}: {value}\n'.encode('latin-1')
+            prefix = '/stats/prometheus' if name == ':path' else 'x'
+            yield f'{serve}: {name}', '\0'.join(f'serve: {serve}\n{name}: {prefix}{text * (size // len(text))}x\n'
+                                               for text in CLASSES.values()).encode('latin-1')
 
 
 def review(pod):
@@ -38,7 +37,7 @@ def own(**lists):
 POD = 512 * 1024  # more than an API server takes of an object; etcd's own limit is 1.5 MiB of a request
 
 
-def many(item, size=POD):
+def many(item, size):
     """As many items as fit."""
     each = len(json.dumps(item(100000), separators=(',', ':'))) + 1
     return [item(i) for i in range(size // each)]
@@ -52,10 +51,10 @@ def status(**parts):
     return compact({'initContainers': None, 'containers': ['istio-proxy'], 'undo': {}, **parts})
 
 
-def of_pods(limit=None):
-    """`limit`: of items in a list; None: as many as fit."""
-    def some(item, size=POD):
-        return many(item, size)[:limit]
+def of_pods(limit, size):
+    """`limit`: of items in a list; None: as many as fit into the size."""
+    def some(item, part=1):
+        return many(item, size // part)[:limit]
     env = some(lambda i: {'name': f'{i}'})
     long_names = [{'name': 'x' * 400 + str(i)} for i in range(limit or 1200)]
     yield 'an own env', pod(containers=own(env=env))
@@ -70,13 +69,14 @@ def of_pods(limit=None):
     yield 'containers of long names', pod(containers=long_names)
     yield 'init containers', pod({'initContainers': some(lambda i: {'name': f'{i}'})})
     yield 'volumes', pod({'volumes': some(lambda i: {'name': f'{i}'})})
-    half = some(lambda i: {'name': f'{i}'}, POD // 2)
+    half = some(lambda i: {'name': f'{i}'}, 2)
     names = [v['name'] for v in half]
     yield 'volumes that a status names', pod({'volumes': half}, {'sidecar.istio.io/status': status(volumes=names[::-1])})
     yield 'every second of them', pod({'volumes': half}, {'sidecar.istio.io/status': status(volumes=names[::2])})
     yield 'containers that a status names', pod(
         {'initContainers': half}, {'sidecar.istio.io/status': status(initContainers=names[::2])})
-    wanted = {f'u{i}': {} for i in range(min(limit or 20000, 20000))}
+    wanted = {f'u{i}': {} for i in range(min(limit or 20000, size // 25))}
+    yield 'a status of values', pod(None, {'sidecar.istio.io/status': status(x=[1] * (size // 2 // 2 - 200))})
     yield 'volumes of an annotation', pod({'volumes': half}, {'sidecar.istio.io/userVolume': compact(wanted)})
     yield 'mounts of an annotation', pod(None, {'sidecar.istio.io/userVolumeMount': compact(wanted)})
     yield 'image pull secrets', pod({'imagePullSecrets': some(lambda i: {'name': f'{i}'})})
@@ -88,21 +88,26 @@ def of_pods(limit=None):
         return {'name': f'{i}', **{kind: {'tcpSocket': {'port': 5 * i % 60000 + k}}
                                    for k, kind in enumerate(('livenessProbe', 'readinessProbe', 'startupProbe'))}}
     yield 'probes', pod(containers=some(probed))
-    yield 'labels', {'metadata': {'labels': {str(i): '' for i in range(30000)}}, 'spec': {'containers': [{'name': 'app', 'livenessProbe': probe}]}}
-    yield 'annotations', pod(None, {f'istio.io/{i}': '' for i in range(14000)})
-    yield 'scrape targets', pod(None, {'prometheus.istio.io/scrape-targets': '1,' * (POD // 4)})
-    yield 'excluded ports', pod(None, {'traffic.sidecar.istio.io/excludeOutboundPorts': '1,' * (POD // 8)})
-    yield 'excluded ranges', pod(None, {'traffic.sidecar.istio.io/excludeOutboundIPRanges': '::/0,' * (POD // 20)})
+    yield 'labels', {'metadata': {'labels': {str(i): '' for i in range(size // 17)}}, 'spec': {'containers': [{'name': 'app', 'livenessProbe': probe}]}}
+    yield 'annotations', pod(None, {f'istio.io/{i}': '' for i in range(size // 37)})
+    yield 'scrape targets', pod(None, {'prometheus.istio.io/scrape-targets': '1,' * (size // 5)})
+    yield 'excluded ports', pod(None, {'traffic.sidecar.istio.io/excludeOutboundPorts': '1,' * (size // 8)})
+    yield 'excluded ranges', pod(None, {'traffic.sidecar.istio.io/excludeOutboundIPRanges': '::/0,' * (size // 20)})
     for name, text in {'maps': 'a: {b: 1}\n', 'depth': '[', 'keys': None, 'a text': 'a' * 60, 'dashes': '- ', 'quotes': '"', 'colons': '? ',
                        'comments': '#', 'lines': '\n', 'folded': '>\n a\n', 'escapes': '"\\x41" '}.items():
-        big = ''.join(f'k{i}: 1\n' for i in range(25000)) if text is None else text * (POD // 2 // len(text) - 100)
-        yield f'a ProxyConfig of {name}', pod(None, {'proxy.istio.io/config': big[:250 * 1024]})
-    yield 'proxy metadata', pod(None, {'proxy.istio.io/config': 'proxyMetadata:\n' + ''.join(f'  k{i}: "1"\n' for i in range(16000))})
-    yield 'values', pod({'x': [1] * (limit and 90000 or 90000)})
+        big = ''.join(f'k{i}: 1\n' for i in range(25000)) if text is None else text * (65536 // len(text))
+        yield f'a ProxyConfig of {name}', pod(None, {'proxy.istio.io/config': big[:65536]})
+    yield 'proxy metadata', pod(None, {'proxy.istio.io/config': 'proxyMetadata:\n' + ''.join(f'  k{i}: "1"\n' for i in range(4000))})
+    yield 'values', pod({'x': [1] * min(49900, size // 2)})
     yield 'depth', pod({'x': json.loads('[' * 50 + ']' * 50)})
-    yield 'a long text', pod({'x': 'a' * POD})
+    yield 'a long text', pod({'x': 'a' * size})
 
 
-def reviews(limit=None):
-    for name, p in of_pods(limit):
-        yield name, review(p)
+# Those that once took the square of their size, or take most.
+WORST = ('an own env', 'every second of them', 'volumes of an annotation', 'probes', 'a ProxyConfig of lines', 'values')
+
+
+def reviews(limit=None, size=POD, only=None):
+    for name, p in of_pods(limit, size):
+        if not only or name in only:
+            yield name, review(p)

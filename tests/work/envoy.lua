@@ -20,7 +20,10 @@ function pairs(t) return plain_pairs(t.get and t.all or t) end
 local function parse(text)
     local asked, given, page, serve = new_headers(), new_headers(), "", nil
     asked.all[":method"], asked.all[":path"], given.all[":status"] = "GET", "/stats/prometheus", "200"
-    for line in text:gmatch("[^\n]+") do
+    local line
+    while text ~= "" do
+        local last = text:find("\n", 1, true) or #text + 1
+        line, text = text:sub(1, last - 1), text:sub(last + 1)
         local from = line:find(":", 2, true)
         local name, value = line:sub(1, (from or 1) - 1), line:sub((from or #line) + 2)
         if name == "serve" then

@@ -1,6 +1,8 @@
-/* status.c - a request of a pod's status port (envoy.lua), answered by status.lua. */
+/* status.c - requests of a pod's status port (envoy.lua), each with a NUL behind it, answered by
+ * status.lua. */
 #include "lua.h"
 #include "work.h"
+#include <string.h>
 
 static lua_State *lua;
 
@@ -11,5 +13,6 @@ void work_prepare(void)
 
 void work_case(const char *bytes, size_t len)
 {
-	lua_ask(lua, bytes, len);
+	for (const char *end = bytes + len; bytes < end; bytes += strlen(bytes) + 1)
+		lua_ask(lua, bytes, strlen(bytes));
 }

@@ -119,7 +119,8 @@ end
 function serve.metrics(handle, route)
     if refused_method(handle, "GET", "HEAD") or refused_body(handle) then return end
     local headers, pages, formats = handle:headers(), {}, {}
-    local query = headers:get(":path"):match("%?.*") or ""
+    local path = headers:get(":path")
+    local query = path:sub(path:find("?", 1, true) or #path + 1)
     if #query > QUERY_MAX then return answer(handle, "414", "the query is too long") end
     local ms, targets = timeout_ms(headers), route:get("targets") or {}
     local of_envoy, of_app = accepted(headers:get("accept"), false), accepted(headers:get("accept"), true)

@@ -394,6 +394,23 @@ static void a_connection_serves_many(void **state)
 	client_free(c);
 }
 
+static void of_head_the_length_is_answered_alone(void **state)
+{
+	struct client *c;
+	size_t n = 0;
+	int got;
+
+	(void)state;
+	start_ready(&connections_usual);
+	c = client();
+	assert_true(say(c, "HEAD /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+	while ((got = SSL_read(c->ssl, c->answer + n, 1000)) > 0)
+		n += (size_t)got;
+	assert_true(has(c, "HTTP/1.1 200 OK\r\n") && has(c, "Content-Length: 3\r\n"));
+	assert_string_equal(strstr(c->answer, "\r\n\r\n"), "\r\n\r\n");
+	client_free(c);
+}
+
 static void what_is_no_request_of_an_api_server(void **state)
 {
 	struct client *c;
@@ -645,6 +662,74 @@ static void bytes_that_wait_are_bound_together(void **state)
 	client_free(small);
 }
 
+/* Many small parts of a stranger's requests, and a large one of an API server. */
+static void bytes_are_shared_by_address(void **state)
+{
+	static const char head[] =
+	    "POST /inject HTTP/1.1\r\nHost: h\r\n" JSON "Content-Length: 60000\r\n\r\n";
+	struct connections_limits limits = connections_usual;
+	auto_free char *part = mem_zalloc(40001);
+	struct client *api, *other, *strangers[10];
+	unsigned ended = 0;
+
+	(void)state;
+	limits.bytes = 150 * 1000;
+	start_ready(&limits);
+	api = client();
+	other = client();
+	memset(part, 'x', 40000);
+	assert_true(say(api, head) && say(api, part));
+	part[20000] = '\0';
+	for (unsigned i = 0; i < 10; i++) {
+		strangers[i] = client_from("127.0.0.2");
+		assert_true(say(strangers[i], head) && say(strangers[i], part));
+		assert_int_equal(get(other, "/metrics"), 200); /* it is being read */
+	}
+	assert_true(say(api, part)); /* the rest */
+	assert_int_equal(hear(api), 200);
+	assert_true(has(api, "{\"len\":60000}"));
+	assert_int_equal(get(other, "/metrics"), 200);
+	for (unsigned i = 1; i < 10; i++) {
+		char text[32];
+
+		snprintf(text, sizeof(text), "{reason=\"bytes\"} %u\n", i);
+		ended += has(other, text);
+	}
+	assert_int_equal(ended, 1);
+	for (unsigned i = 0; i < 10; i++)
+		client_free(strangers[i]);
+	client_free(api);
+	client_free(other);
+}
+
+/* What is not read by those that asked is memory, too. */
+static void answers_that_wait_are_counted(void **state)
+{
+	struct connections_limits limits = connections_usual;
+	struct client *api, *strangers[20];
+	int small = 4096, n = 0;
+
+	(void)state;
+	limits.bytes = 200 * 1000;
+	start_ready(&limits);
+	api = client();
+	for (unsigned i = 0; i < 20; i++) {
+		strangers[i] = client_from("127.0.0.2");
+		setsockopt(strangers[i]->fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+		for (unsigned k = 0; k < 40; k++)
+			say(strangers[i], "POST /inject HTTP/1.1\r\nHost: h\r\n" JSON
+					  "Content-Length: 4\r\n\r\nmuch");
+	}
+	do
+		assert_int_equal(get(api, "/metrics"), 200);
+	while (has(api, "{reason=\"bytes\"} 0\n") && n++ < 5000);
+	assert_true(n < 5000);
+	assert_int_equal(post(api, "much"), 200);
+	for (unsigned i = 0; i < 20; i++)
+		client_free(strangers[i]);
+	client_free(api);
+}
+
 /* --- the certificate --- */
 
 static void a_new_certificate_is_for_new_connections(void **state)
@@ -735,6 +820,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    ROW(a_connection_serves_many),
+	    ROW(of_head_the_length_is_answered_alone),
 	    ROW(what_is_no_request_of_an_api_server),
 	    ROW(what_is_not_ready_says_so_and_may_be_asked_again),
 	    ROW(old_tls_is_refused),
@@ -745,6 +831,8 @@ int main(void)
 	    ROW(an_idle_connection_has_its_time_too),
 	    ROW(one_connection_too_many_ends_one_of_who_has_the_most),
 	    ROW(bytes_that_wait_are_bound_together),
+	    ROW(bytes_are_shared_by_address),
+	    ROW(answers_that_wait_are_counted),
 	    ROW(a_new_certificate_is_for_new_connections),
 	    ROW(a_wrong_pair_changes_nothing),
 	    ROW(an_expired_certificate_is_not_ready),
