@@ -5,8 +5,8 @@
 
 struct err;
 
-/* Values and keys together.  A pod of 9 containers with 1,000 variables each has fewer. */
-enum { BOUNDS_DEPTH_MAX = 64, BOUNDS_VALUES_MAX = 50000 };
+/* Values and keys together.  A pod of 5 containers with 1,000 variables each has fewer. */
+enum { BOUNDS_DEPTH_MAX = 64, BOUNDS_VALUES_MAX = 30000 };
 
 /* -1: deeper, or more than these together with the `values` of earlier texts, which grow.  Whether
  * it is JSON at all is the reader's matter. */

@@ -6,7 +6,8 @@
  * Retry-After (injection.md 1).  So what cannot be served yet gets that answer, and no connection
  * is closed between requests before 120 s.
  *
- * Limits: 3 MiB of a body, 16 KiB of headers; what connections.h says.  One thread, on the loop.
+ * Limits: 2 MiB of a body (an API server stores 1.5), 16 KiB of headers; what connections.h says.
+ * One thread, on the loop.
  */
 #pragma once
 #include "worker/base/loop.h"
@@ -18,7 +19,7 @@ struct err;
 struct evbuffer;
 struct server;
 
-enum { SERVER_BODY_MAX = 3 << 20, SERVER_HEADERS_MAX = 16 << 10 };
+enum { SERVER_BODY_MAX = 2 << 20, SERVER_HEADERS_MAX = 16 << 10 };
 /* From SIGTERM to the end: until each API server has learned that the endpoint is gone. */
 enum { SERVER_STOP_MS = 15 * 1000 };
 

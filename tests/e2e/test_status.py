@@ -131,6 +131,31 @@ def test_what_the_app_sees_of_a_probe(node):
     assert ask(pod, app('ok'), 'POST').status == 200
 
 
+def raw(pod, request, port=AGENT):
+    with pod.netns.inside(), socket.create_connection((pod.ip, port), 60) as s:
+        s.sendall(request)
+        return status_of(s)
+
+
+def test_no_body_goes_to_the_app(node):
+    pod = start(node, ISTIO_KUBE_APP_PROBERS=PROBERS, ISTIO_PROMETHEUS_ANNOTATIONS=scrape((probed.HTTP, '/ok'))).wait_ready()
+    bodies = {b'Content-Length: 4\r\n\r\nbody': '400', b'Content-Length: 4\r\n\r\n': '400', b'Content-Length: 0\r\n\r\n': '200',
+              b'Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n': '400', b'Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n': '400',
+              b'\r\n': '200'}
+    for path in app('ok'), SCRAPE, '/metrics':
+        found = {body: raw(pod, f'GET {path} HTTP/1.1\r\nHost: a\r\n'.encode() + body) for body in bodies}
+        assert found == bodies, path
+
+
+def test_what_is_too_long_to_be_read(node):
+    """An Accept of more than 1 KiB counts as none; a longer query is refused; 60 KiB of each cost next to nothing (test_work.py)."""
+    pod = start(node, ISTIO_PROMETHEUS_ANNOTATIONS=scrape((probed.HTTP, '/ok'))).wait_ready()
+    spaces = 'text/plain;' + ' ' * 50000 + 'x'
+    page = ask(pod, SCRAPE, Accept=spaces, X_Prometheus_Scrape_Timeout_Seconds='1' * 5000 + 'x')
+    assert page.status == 200 and json.loads(page.body[page.body.rindex(b'# {') + 2:])['accept'] == 'text/plain;version=0.0.4'
+    assert ask(pod, SCRAPE + '?filter=' + 'x' * 1024).status == 414 and ask(pod, SCRAPE + '?filter=' + 'x' * 1000).status == 200
+
+
 def test_who_may_command(node):
     pod = start(node).wait_ready()
     stranger = node.pod('stranger')

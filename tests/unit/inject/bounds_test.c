@@ -52,7 +52,7 @@ static void values_are_bound(void **state)
 	(void)state;
 	assert_int_equal(check(most), 0);
 	assert_int_equal(check(more), -1);
-	assert_string_equal(e.msg, "JSON: more than 50000 values");
+	assert_string_equal(e.msg, "JSON: more than 30000 values");
 	assert_int_equal(check(keys), -1);
 	assert_int_equal(bounds_check(most, strlen(most), &before, &e), 0);
 	assert_int_equal(bounds_check("1", 1, &before, &e), -1); /* a second text */

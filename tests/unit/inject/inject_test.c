@@ -150,12 +150,12 @@ static void what_is_read_of_annotations_has_a_limit(void **state)
 	auto_free char *own = mem_printf(
 	    "{'spec':{'containers':[{'name':'a'},{'name':'istio-proxy','x':'%s'}]}}", text);
 	auto_free char *values = with_items(
-	    POD("'sidecar.istio.io/status':'{\\'undo\\':{},\\'x\\':[%s]}'", ""), "%u", 60000);
+	    POD("'sidecar.istio.io/status':'{\\'undo\\':{},\\'x\\':[%s]}'", ""), "%u", 31000);
 
 	(void)state;
 	refused(long_one, "annotation proxy.istio.io/config: more than 64 KiB");
 	refused(own, "the pod's own istio-proxy: more than 64 KiB");
-	refused(values, "annotation sidecar.istio.io/status: JSON: more than 50000 values");
+	refused(values, "annotation sidecar.istio.io/status: JSON: more than 30000 values");
 }
 
 /* An item of its own takes the place of the first one of its key, ours or its own; 1 is not '1'. */

@@ -488,7 +488,7 @@ static void a_body_has_a_limit(void **state)
 	start_ready(&connections_usual);
 	c = client();
 	assert_int_equal(post(c, most), 200);
-	assert_true(has(c, "{\"len\":3145728}"));
+	assert_true(has(c, "{\"len\":2097152}"));
 	head = mem_printf("POST /inject HTTP/1.1\r\nHost: h\r\n" JSON "Content-Length: %d\r\n\r\nx",
 	    SERVER_BODY_MAX + 1);
 	assert_true(say(c, head));

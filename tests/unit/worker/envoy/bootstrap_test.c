@@ -157,6 +157,7 @@ static void test_status_port(void **state)
 	manager = at(listener(b, "0.0.0.0_15020"), "filter_chains.0.filters.0.typed_config");
 	text_at(manager, "codec_type", "HTTP1");
 	assert_null(at(manager, "normalize_path")); /* raw paths */
+	text_at(manager, "request_timeout", "10s"); /* a body that never ends */
 	assert_int_equal(json_array_size(routes_of(b, "0.0.0.0_15020")), 5);
 	for (unsigned i = 0; i < 3; i++) {
 		json_t *r = route(b, commands[i]);
