@@ -20,7 +20,7 @@ def test_what_a_stranger_asks_of_a_pods_status_port():
 
 def test_what_a_pods_owner_asks_of_the_injector():
     """Pods of more items than are taken, and of as many: no list is compared with itself."""
-    taken = cases.reviews(1000, SIZE, ONLY)
+    taken = cases.reviews(cases.ITEMS, SIZE, ONLY)
     refused = cases.reviews(None, SIZE, ONLY and ('an own env', 'volumes of an annotation'))
     all_of = [*taken, *((f'{name}, as many as fit', text) for name, text in refused)]
     case, n = most_of(count.instructions('review', all_of))

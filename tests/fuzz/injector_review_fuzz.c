@@ -1,7 +1,7 @@
 /* injector_review_fuzz.c - any body as a review: no answer but one that an API server takes
  * (injection.md 1), and a patch makes a pod of ours of the one that was asked about. */
-#include "inject_rig.h"
 #include "inject/bounds.h"
+#include "inject_rig.h"
 #include "injector/review.h"
 #include "patch_rig.h"
 #include <openssl/evp.h>

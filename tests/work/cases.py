@@ -2,6 +2,7 @@
 import json
 
 HEADERS = 60 * 1024  # Envoy's, all together
+ITEMS = 1000  # of each list (inject/inject.h)
 CLASSES = {'spaces': ' ', 'tabs': '\t', 'commas': ',', 'semicolons': ';', 'digits': '1', 'dots': '.', 'letters': 'a', 'equals': '=', 'colons': ':',
            'questions': '?', 'stars': '*', 'percents': '%', 'forms': 'a,', 'parameters': ';q=1', 'space and comma': ' ,', 'digit and dot': '1.',
            'ports': ':1', 'no UTF-8': '\xff', 'versions': 'version=', 'letter and space': 'a '}
@@ -34,7 +35,7 @@ def own(**lists):
     return [{'name': 'app'}, {'name': 'istio-proxy', **lists}]
 
 
-POD = 512 * 1024  # more than an API server takes of an object; etcd's own limit is 1.5 MiB of a request
+POD = 512 * 1024
 
 
 def many(item, size):

@@ -1,6 +1,6 @@
 """Instructions that a piece of work takes, counted by callgrind: the same on every machine, whatever else runs there.
 
-    build/venv/bin/python3 -m tests.work.count        what CPU and memory each of the largest inputs takes on this machine, as a table
+    build/venv/bin/python3 -m tests.work.count        what CPU and memory the dearest of them take on this machine, as a table
 """
 import re
 import subprocess
@@ -48,9 +48,12 @@ def measured(name, cases):
 
 def main():
     from . import cases
-    for name, all_of in ('status', list(cases.of_headers())), ('review', list(cases.reviews())):
-        for case, (ms, kib, said) in sorted(measured(name, all_of).items(), key=lambda x: -x[1][0])[:int(sys.argv[1]) if len(sys.argv) > 1 else 15]:
-            print(f'{name:8}{case:50}{ms:10.2f} ms{kib:10} KiB  {said[:80]}')
+    pods = [*cases.reviews(), *((f'{name}, {cases.ITEMS}', text) for name, text in cases.reviews(cases.ITEMS))]
+    print(f'{"":60}{"ms":>8}{"KiB":>8}{"of":>8}')
+    for name, all_of in ('status', list(cases.of_headers())), ('review', pods):
+        sizes = {case: len(text) / 1024 for case, text in all_of}
+        for case, (ms, kib, said) in sorted(measured(name, all_of).items(), key=lambda x: -x[1][0])[:8]:
+            print(f'{name:8}{case:52}{ms:8.1f}{kib:8}{sizes[case]:8.0f}  {said[:60]}')
 
 
 if __name__ == '__main__':

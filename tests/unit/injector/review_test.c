@@ -1,8 +1,8 @@
 /* review_test.c - what an API server is answered, and what is no question of one. */
 #include "common/err.h"
 #include "common/mem.h"
-#include "inject/config.h"
 #include "inject/bounds.h"
+#include "inject/config.h"
 #include "injector/review.h"
 #include <jansson.h>
 #include <openssl/evp.h>
