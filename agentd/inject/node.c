@@ -27,8 +27,11 @@ static size_t add_plane(
     struct node_plane *planes, size_t n, const char *address, const json_t *mesh)
 {
 	if (n < PLANES_MAX && *address)
-		planes[n++] = (struct node_plane){address, "", text_of(mesh, "TRUST_DOMAIN"),
-		    text_of(mesh, "ISTIO_META_CLUSTER_ID"), text_of(mesh, "ISTIO_META_MESH_ID")};
+		planes[n++] = (struct node_plane){.address = address,
+		    .server_name = "",
+		    .trust_domain = text_of(mesh, "TRUST_DOMAIN"),
+		    .cluster_id = text_of(mesh, "ISTIO_META_CLUSTER_ID"),
+		    .mesh_id = text_of(mesh, "ISTIO_META_MESH_ID")};
 	return n;
 }
 

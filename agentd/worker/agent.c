@@ -221,8 +221,9 @@ static void make_planes(struct agent *a)
 		p->crl = crl_new(&(struct crl_options){a->shared.loop, a->shared.link, (unsigned)i,
 				     o->name, p->certs},
 		    on_crl, a);
-		a->node_planes[i] = (struct node_plane){
-		    o->address, o->server_name, o->trust_domain, o->cluster_id, o->mesh_id};
+		a->node_planes[i] = (struct node_plane){o->address, o->server_name, o->trust_domain,
+		    o->cluster_id, o->mesh_id, o->former_trust_domains, o->former_cluster_ids,
+		    o->former_mesh_ids};
 	}
 	a->shared.pcds = c->pcds;
 	a->shared.dns_upstream = c->dns_upstream;

@@ -11,8 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const struct node_plane plane = {
-    "istiod.istio-system.svc:15012", "istiod.istio-system.svc", "", "", ""};
+static const struct node_plane plane = {.address = "istiod.istio-system.svc:15012",
+    .server_name = "istiod.istio-system.svc",
+    .trust_domain = "",
+    .cluster_id = "",
+    .mesh_id = ""};
 static const struct node_context context = {
     .planes = &plane,
     .nplanes = 1,

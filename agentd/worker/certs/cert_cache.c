@@ -295,12 +295,11 @@ static void keep_still(struct cert_entry *e, int64_t ms)
 static struct cert *believe(
     struct cert_entry *e, const char *const *chain, size_t n, struct err *why)
 {
-	const char *td = cert_entry_trust_domain(e);
 	const char *elements[CERT_ELEMENTS_MAX];
 	const struct x509_answer answer = {.chain = elements,
 	    .n = n,
 	    .key_pem = e->making.request.key_pem,
-	    .expect_td = *td ? td : NULL,
+	    .expect_td = cert_entry_trust_domains(e),
 	    .now_s = loop_now_ms(e->cache->loop) / 1000,
 	    .ttl_max_s = e->spec.ttl_s + CERT_BACKDATING_S};
 	struct cert *c = cert_new(chain, n, why);
@@ -634,15 +633,19 @@ int cert_cache_restore(
 	struct cert_origin here;
 	struct cert_entry *entry;
 	int64_t pause_ms = cert_keep_pause(c, s);
+	bool renamed;
 
 	cert_keep_origin(c, &here);
-	if (memcmp(&here, &s->origin, sizeof(here)) != 0)
+	if (strcmp(here.name, s->origin.name) != 0 || strcmp(here.address, s->origin.address) != 0)
 		return err_set(
 		    e, ERR_INVALID, "control plane %s is now configured differently", here.name);
 	entry = entry_of(c, &s->spec);
 	if (entry->cert || entry->restored || entry->subs)
 		return err_set(e, ERR_INVALID, "a newer certificate exists");
-	entry->kept = from == c->options.keep;
+	renamed = strcmp(here.trust_domain, s->origin.trust_domain) != 0;
+	if (renamed)
+		cert_keep_drop(c, s, from);
+	entry->kept = from == c->options.keep && !renamed;
 	entry->issued_ms = s->issued_ms;
 	entry->issued_uptime_ms = s->issued_uptime_ms;
 	entry->renew_at_ms = s->renew_at_ms;

@@ -28,6 +28,14 @@ const char *cert_entry_trust_domain(const struct cert_entry *e)
 	return *e->spec.trust_domain ? e->spec.trust_domain : istiod_trust_domain(e->cache->istiod);
 }
 
+const char *cert_entry_trust_domains(const struct cert_entry *e)
+{
+	const char *all =
+	    *e->spec.trust_domain ? e->spec.trust_domain : istiod_trust_domains(e->cache->istiod);
+
+	return *all ? all : NULL;
+}
+
 char *cert_entry_name(const struct cert_entry *e, char out[IDENTITY_URI_SIZE])
 {
 	const char *td = e->cert ? e->cert->id.trust_domain : cert_entry_trust_domain(e);

@@ -88,6 +88,7 @@ void cert_moment_stop(struct cert_moment *m);
 void cert_moment_in(struct loop *l, struct cert_moment *m, int64_t ms, loop_cb come, void *ctx);
 
 const char *cert_entry_trust_domain(const struct cert_entry *e);
+const char *cert_entry_trust_domains(const struct cert_entry *e); /* NULL: any will do */
 /* For log and dump: as good as is known before the first answer. */
 char *cert_entry_name(const struct cert_entry *e, char out[IDENTITY_URI_SIZE]);
 struct cert *cert_entry_valid(const struct cert_entry *e); /* NULL: none */

@@ -118,6 +118,14 @@ void cert_keep_forget(struct cert_entry *e)
 		back_off_start(c->loop, &c->store_again, on_again, c);
 }
 
+void cert_keep_drop(const struct cert_cache *c, const struct cert_stored *s, enum link_state from)
+{
+	uint8_t id[X509_SHA256_SIZE];
+
+	cert_store_id(&s->origin, &s->spec, id);
+	link_state_del(c->options.link, from, id);
+}
+
 /* Its elements, as istiod sent them. */
 static size_t split(const struct cert_stored *s, char *elements[CERT_ELEMENTS_MAX])
 {
@@ -133,15 +141,15 @@ static int check(const struct cert_entry *e, const struct cert_stored *s, struct
     const char *const *chain, struct err *why)
 {
 	int64_t now_s = loop_now_ms(e->cache->loop) / 1000, issued_s = s->issued_ms / 1000;
-	const char *td = cert_entry_trust_domain(e);
 	const struct x509_answer answer = {.chain = chain,
 	    .n = s->n,
 	    .key_pem = s->key_pem,
-	    .expect_td = *td ? td : NULL,
+	    .expect_td = cert_entry_trust_domains(e),
 	    .now_s = now_s > issued_s ? now_s : issued_s,
 	    .ttl_max_s = e->spec.ttl_s + CERT_BACKDATING_S};
 
-	if (identity_set(&c->id, *td ? td : "cluster.local", e->spec.ns, e->spec.sa, why))
+	/* Its trust domain comes from the certificate. */
+	if (identity_set(&c->id, "cluster.local", e->spec.ns, e->spec.sa, why))
 		return -1;
 	return x509_check_chain(&answer, &c->id, &c->leaf, why);
 }

@@ -1,5 +1,6 @@
 /* keep.h - the certificates of a cache beyond this process; cert_cache.c's own. */
 #pragma once
+#include "common/protocol.h"
 #include <stdint.h>
 
 struct cert;
@@ -12,6 +13,8 @@ struct err;
 /* Stores the entry's certificate. */
 void cert_keep(struct cert_entry *e);
 void cert_keep_forget(struct cert_entry *e); /* deletes it */
+/* The same of one that was stored in `from` under another trust domain of the control plane. */
+void cert_keep_drop(const struct cert_cache *c, const struct cert_stored *s, enum link_state from);
 /* The cache's control plane as it is now. */
 void cert_keep_origin(const struct cert_cache *c, struct cert_origin *o);
 /* The stored certificate, if an answer with it would be accepted; NULL: `why`. */

@@ -17,8 +17,8 @@
 
 struct err;
 
-/* The control plane that issued it.  Once that is configured differently, the certificate is
- * useless. */
+/* The control plane that issued it.  Once that has another name or address, the certificate is
+ * useless; under another trust domain it is looked at as a new one is. */
 struct cert_origin {
 	char name[64], address[264], trust_domain[256];
 };

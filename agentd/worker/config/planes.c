@@ -56,6 +56,7 @@ static bool is_address(const char *s)
 /* A control plane as it is read; its texts go over to struct istiod_options. */
 struct plane {
 	char *name, *address, *root, *server_name, *trust_domain, *cluster_id, *mesh_id;
+	char *former_trust_domains, *former_cluster_ids, *former_mesh_ids; /* NULL: none */
 	int64_t connections, opens_per_second, opens_burst, pod_opens_per_second, pod_opens_burst;
 	int64_t unread_stream_s;
 	int64_t hold_empty_push_s; /* 0 is a value: begins as -1 */
@@ -81,11 +82,32 @@ static const struct config_row rows[] = {
     NUMBER_ROW(unread_stream_s, "15", 1, 3600),
     NUMBER_ROW(hold_empty_push_s, "30", 0, 3600),
 };
-enum { ROWS = sizeof(rows) / sizeof(*rows) };
+enum { ROWS = sizeof(rows) / sizeof(*rows), FORMER_MAX = 8 };
+
+/* These may be a list, too: the name of now, then former ones. */
+static const struct renamed {
+	const char *name;
+	size_t former;
+} renamed[] = {
+    {"trust_domain", offsetof(struct plane, former_trust_domains)},
+    {"cluster_id", offsetof(struct plane, former_cluster_ids)},
+    {"mesh_id", offsetof(struct plane, former_mesh_ids)},
+};
+enum { RENAMED = sizeof(renamed) / sizeof(*renamed) };
+
+static char **former_of(struct plane *p, const char *key)
+{
+	for (unsigned i = 0; i < RENAMED; i++)
+		if (!strcmp(renamed[i].name, key))
+			return (char **)(void *)((char *)p + renamed[i].former);
+	return NULL;
+}
 
 static void plane_free(struct plane *p)
 {
 	config_rows_free(rows, ROWS, p);
+	for (unsigned i = 0; i < RENAMED; i++)
+		free(*former_of(p, renamed[i].name));
 }
 
 /* The name the certificate must show: the host of the address, but for a port-forward
@@ -123,8 +145,11 @@ static int complete_plane(struct plane *p, const struct config *c, struct err *e
 	}
 	if (!*p->server_name)
 		set_default(&p->server_name, default_server_name(p->address, c->istio_namespace));
-	if (!*p->mesh_id)
+	if (!*p->mesh_id) {
 		set_default(&p->mesh_id, mem_strdup(p->trust_domain));
+		set_default(&p->former_mesh_ids,
+		    p->former_trust_domains ? mem_strdup(p->former_trust_domains) : NULL);
+	}
 	return 0;
 }
 
@@ -158,6 +183,9 @@ static int add_plane(struct config *c, struct plane *p, struct err *e)
 	    .trust_domain = p->trust_domain,
 	    .cluster_id = p->cluster_id,
 	    .mesh_id = p->mesh_id,
+	    .former_trust_domains = p->former_trust_domains,
+	    .former_cluster_ids = p->former_cluster_ids,
+	    .former_mesh_ids = p->former_mesh_ids,
 	    .connections = (unsigned)p->connections,
 	    .opens_per_second = (unsigned)p->opens_per_second,
 	    .opens_burst = (unsigned)p->opens_burst,
@@ -165,6 +193,33 @@ static int add_plane(struct config *c, struct plane *p, struct err *e)
 	    .pod_opens_burst = (unsigned)p->pod_opens_burst,
 	    .unread_stream_s = (unsigned)p->unread_stream_s,
 	    .hold_empty_push_s = (unsigned)p->hold_empty_push_s};
+	return 0;
+}
+
+/* [new, old, ...]: each valid by the key's own rule, and a word of words.h. */
+static int set_names(struct plane *p, const struct config_row *row, json_t *list, struct err *e)
+{
+	char **former = former_of(p, row->name);
+	size_t i;
+	json_t *v;
+
+	if (!json_array_size(list) || json_array_size(list) > FORMER_MAX)
+		return err_set(
+		    e, ERR_INVALID, "%s: must have 1 to %d names", row->name, FORMER_MAX);
+	json_array_foreach (list, i, v) {
+		const char *name = json_string_value(v);
+		char *before = *former;
+
+		if (!name || !*name || strchr(name, ',') || !row->valid(name))
+			return config_refuse_value(
+			    row->name, name ? name : "", "names without commas", e);
+		if (!i && config_row_set(row, p, name, e))
+			return -1;
+		if (!i)
+			continue;
+		*former = before ? mem_printf("%s,%s", before, name) : mem_strdup(name);
+		free(before);
+	}
 	return 0;
 }
 
@@ -177,6 +232,8 @@ static int set_plane_key(struct plane *p, const char *key, json_t *value, struct
 		nearest_consider(&n, rows[i].name);
 		if (strcmp(rows[i].name, key) != 0)
 			continue;
+		if (json_is_array(value) && former_of(p, key))
+			return set_names(p, &rows[i], value, e);
 		if (!json_is_string(value))
 			return err_set(e, ERR_INVALID, "%s: must be one value", key);
 		return config_row_set(&rows[i], p, json_string_value(value), e);
@@ -247,7 +304,10 @@ void config_planes_clear(struct config *c)
 		    .server_name = (char *)o->server_name,
 		    .trust_domain = (char *)o->trust_domain,
 		    .cluster_id = (char *)o->cluster_id,
-		    .mesh_id = (char *)o->mesh_id});
+		    .mesh_id = (char *)o->mesh_id,
+		    .former_trust_domains = (char *)o->former_trust_domains,
+		    .former_cluster_ids = (char *)o->former_cluster_ids,
+		    .former_mesh_ids = (char *)o->former_mesh_ids});
 	}
 	free(c->planes);
 }

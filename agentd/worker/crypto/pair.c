@@ -32,14 +32,13 @@ static int check(struct pair *p, const struct pair_wanted *w, struct err *e)
 	int n = cut(p->chain_pem, elements), rc = -1;
 	struct x509_answer answer = {.chain = (const char *const *)elements,
 	    .key_pem = p->key_pem,
-	    .expect_td = *w->trust_domain ? w->trust_domain : NULL,
+	    .expect_td = *w->trust_domains ? w->trust_domains : NULL,
 	    .now_s = w->now_s,
 	    .ttl_max_s = TTL_MAX_S};
 
 	if (n < 0) {
 		err_set(e, ERR_INVALID, "more than %d certificates", PAIR_CERTIFICATES_MAX);
-	} else if (!identity_set(&p->id, *w->trust_domain ? w->trust_domain : "cluster.local",
-		       w->ns, w->sa, e)) {
+	} else if (!identity_set(&p->id, "cluster.local", w->ns, w->sa, e)) { /* td: its own */
 		elements[n] = mem_strdup(w->roots_pem);
 		answer.n = (size_t)n + 1;
 		rc = x509_check_chain(&answer, &p->id, &p->leaf, e);

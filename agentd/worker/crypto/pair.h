@@ -24,8 +24,8 @@ struct pair {
 };
 
 struct pair_wanted {
-	const char *trust_domain, *ns, *sa; /* trust domain "": not known, any will do */
-	const char *roots_pem;              /* NULL: not known, none will do */
+	const char *trust_domains, *ns, *sa; /* by commas; "": not known, any will do */
+	const char *roots_pem;               /* NULL: not known, none will do */
 	int64_t now_s;
 	int64_t *begins_s; /* set: 0, or when a certificate that was refused begins to be valid */
 };

@@ -12,6 +12,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/secret.h"
+#include "common/words.h"
 #include "identity.h"
 #include "pem.h"
 #include <openssl/encoder.h>
@@ -260,7 +261,7 @@ static int check_identity(
 	if (strcmp(found->ns, id->ns) != 0 || strcmp(found->sa, id->sa) != 0)
 		return err_set(e, ERR_INVALID, "it is for %.180s, not for our identity",
 		    identity_uri(found, uri));
-	if (td && strcmp(found->trust_domain, td) != 0)
+	if (td && !words_has(td, found->trust_domain))
 		return err_set(e, ERR_INVALID, "its trust domain is \"%.90s\", not \"%.90s\"",
 		    found->trust_domain, td);
 	return 0;

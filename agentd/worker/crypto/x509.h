@@ -41,7 +41,7 @@ struct x509_answer {
 	const char *const *chain; /* leaf, intermediates, last element: the roots */
 	size_t n;
 	const char *key_pem;   /* ours */
-	const char *expect_td; /* NULL: any trust domain */
+	const char *expect_td; /* one trust domain, or several by commas; NULL: any */
 	int64_t now_s, ttl_max_s;
 };
 /* Is it an answer to our request?  Checked:

@@ -22,6 +22,8 @@
 static const char key_characters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
 
+enum { JSON_DEPTH_MAX = 32 };
+
 struct limits {
 	const char *what;
 	size_t entries, key, value, total;
@@ -81,6 +83,33 @@ static int check_limits(const struct limits *m, json_t *map, struct err *e)
 	if (total > m->total)
 		return err_set(e, ERR_INVALID, "%s: more than %zu bytes in all", m->what, m->total);
 	return 0;
+}
+
+static unsigned json_depth(const json_t *v)
+{
+	unsigned deepest = 0, d;
+	const char *key;
+	json_t *child;
+	size_t i;
+
+	json_object_foreach ((json_t *)v, key, child)
+		if ((d = json_depth(child)) > deepest)
+			deepest = d;
+	json_array_foreach (v, i, child)
+		if ((d = json_depth(child)) > deepest)
+			deepest = d;
+	return json_is_object(v) || json_is_array(v) ? deepest + 1 : 0;
+}
+
+json_t *env_parse_object(const char *key, const char *value, struct err *e)
+{
+	json_t *o = json_loads(value, JSON_REJECT_DUPLICATES, NULL);
+
+	if (json_is_object(o) && json_depth(o) <= JSON_DEPTH_MAX)
+		return o;
+	json_decref(o);
+	refusal(key, value, "a JSON object, 32 deep", e);
+	return NULL;
 }
 
 json_t *env_sorted(const json_t *v)
@@ -186,17 +215,23 @@ static int refuse_plane(
 	return refusal(key, address, allowed, e);
 }
 
-static int plane_at(const struct node_context *c, const char *key, const char *address,
-    size_t *index, struct err *e)
+/* 1: a running pod's control plane that the node does not have any more. */
+static int plane_at(
+    const struct node_reader *r, const char *key, const char *address, size_t *index, struct err *e)
 {
+	const struct node_context *c = r->context;
 	auto_free char *wanted = short_address(c, address);
 
-	for (*index = 0; *index < c->nplanes; (*index)++) {
-		auto_free char *known = short_address(c, c->planes[*index].address);
+	for (size_t i = 0; i < c->nplanes; i++) {
+		auto_free char *known = short_address(c, c->planes[i].address);
 
-		if (!strcmp(known, wanted))
+		if (!strcmp(known, wanted)) {
+			*index = i;
 			return 0;
+		}
 	}
+	if (env_key_yields(r, key, address, c->planes[0].address))
+		return 1;
 	return refuse_plane(c, key, address, e);
 }
 
@@ -210,20 +245,21 @@ static int choose_plane(struct node_reader *r, struct err *e)
 	const char *key = json_object_get(n->annotations, "sidecar.istio.io/discoveryAddress")
 			      ? "annotation sidecar.istio.io/discoveryAddress"
 			      : "PROXY_CONFIG.discoveryAddress";
-	size_t second;
+	size_t second = 0;
+	int named = 1, by_ca = 1; /* 0: it is one of the node's */
 
 	if (field && !discovery)
 		return err_set(e, ERR_INVALID, "PROXY_CONFIG.discoveryAddress: must be text");
-	if (discovery && plane_at(r->context, key, discovery, &n->settings.plane, e))
+	if (discovery)
+		named = plane_at(r, key, discovery, &n->settings.plane, e);
+	if (named >= 0 && ca && *ca)
+		by_ca = plane_at(r, "CA_ADDR", ca, &second, e);
+	if (named < 0 || by_ca < 0)
 		return -1;
-	if (ca && *ca) {
-		if (plane_at(r->context, "CA_ADDR", ca, &second, e))
-			return -1;
-		if (discovery && second != n->settings.plane)
-			return err_set(
-			    e, ERR_INVALID, "CA_ADDR and %s name different control planes", key);
+	if (!named && !by_ca && second != n->settings.plane)
+		return err_set(e, ERR_INVALID, "CA_ADDR and %s name different control planes", key);
+	if (!by_ca)
 		n->settings.plane = second;
-	}
 	r->plane = &r->context->planes[n->settings.plane];
 	json_object_set_new(n->proxy_config, "discoveryAddress", json_string(r->plane->address));
 	return 0;

@@ -21,5 +21,7 @@ int env_read(struct env *n, const struct pod *p, const struct node_context *c,
     struct err *e); /* `n` holds nothing after a refusal */
 void env_clear(struct env *n);
 
+/* A JSON object without duplicate keys, at most 32 deep; NULL: refused. */
+json_t *env_parse_object(const char *key, const char *value, struct err *e);
 /* A copy with all keys sorted: equal content, equal bytes. */
 json_t *env_sorted(const json_t *v);

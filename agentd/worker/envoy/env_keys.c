@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/nearest.h"
+#include "common/words.h"
 #include "duration.h"
 #include "refusal.h"
 #include "targets.h"
@@ -21,7 +22,6 @@
 enum {
 	ECHO_KEYS_MAX = 128,
 	ECHO_BYTES_MAX = 128 << 10,
-	JSON_DEPTH_MAX = 32,
 	DRAIN_MAX_S = 3600,
 	CONCURRENCY_MAX = 256,
 };
@@ -107,16 +107,34 @@ static int read_own(struct node_reader *r, const struct env_key *row, const char
 	return strcmp(own, value) != 0 ? refusal(key, value, own, e) : 0;
 }
 
+bool env_key_yields(
+    const struct node_reader *r, const char *key, const char *value, const char *own)
+{
+	char shown[50];
+
+	if (!r->pod->running)
+		return false;
+	err_printable(shown, sizeof(shown), value, (unsigned)strlen(value));
+	json_array_append_new(
+	    r->out->ignored, json_sprintf("%s (\"%s\", on this node now: %s)", key, shown, own));
+	return true;
+}
+
 /* What the node does not know (a trust domain not learned yet) cannot be compared, nor is it used.
  */
 static int read_plane_value(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
-	const char *own = *(const char *const *)((const char *)r->plane + row->at);
+	const char *const plane = (const char *)r->plane;
+	const char *own = *(const char *const *)(plane + row->at);
 
 	if (!*own)
 		return read_ignored(r, row, key, value, e);
-	return strcmp(own, value) != 0 ? refusal(key, value, own, e) : 0;
+	if (!strcmp(own, value) ||
+	    (row->former && words_has(*(const char *const *)(plane + row->former), value)) ||
+	    env_key_yields(r, key, value, own))
+		return 0;
+	return refusal(key, value, own, e);
 }
 
 /* Go's spellings. */
@@ -212,16 +230,20 @@ static int read_ttl(struct node_reader *r, const struct env_key *row, const char
     const char *value, struct err *e)
 {
 	const struct node_context *c = r->context;
+	int64_t ms, *s = &r->out->settings.ttl_s;
 	char allowed[64];
-	int64_t ms;
 
 	(void)row;
 	(void)snprintf(allowed, sizeof(allowed), "%llds to %llds (as 24h or 1h30m)",
 	    (long long)c->ttl_min_s, (long long)c->ttl_max_s);
-	if (!duration_parse(value, &ms) || ms < c->ttl_min_s * 1000 || ms > c->ttl_max_s * 1000)
+	if (!duration_parse(value, &ms))
 		return refusal(key, value, allowed, e);
-	r->out->settings.ttl_s = ms / 1000;
-	return 0;
+	*s = ms < c->ttl_min_s * 1000   ? c->ttl_min_s
+	     : ms > c->ttl_max_s * 1000 ? c->ttl_max_s
+					: ms / 1000;
+	if (*s == ms / 1000 || env_key_yields(r, key, value, allowed))
+		return 0;
+	return refusal(key, value, allowed, e);
 }
 
 /* In milliseconds. */
@@ -302,7 +324,9 @@ static int read_scope(struct node_reader *r, const struct env_key *row, const ch
     const char *value, struct err *e)
 {
 	if (r->context->scope_pod)
-		return strcmp(value, "pod") != 0 ? refusal(key, value, "pod", e) : 0;
+		return strcmp(value, "pod") != 0 && !env_key_yields(r, key, value, "pod")
+			   ? refusal(key, value, "pod", e)
+			   : 0;
 	r->out->settings.scope_pod = !strcmp(value, "pod");
 	return read_one_of(r, row, key, value, e);
 }
@@ -382,33 +406,6 @@ static int read_meta(struct node_reader *r, const struct env_key *row, const cha
 		json_object_set(r->out->metadata, name, text);
 	json_decref(text);
 	return 0;
-}
-
-static unsigned json_depth(const json_t *v)
-{
-	unsigned deepest = 0, d;
-	const char *key;
-	json_t *child;
-	size_t i;
-
-	json_object_foreach ((json_t *)v, key, child)
-		if ((d = json_depth(child)) > deepest)
-			deepest = d;
-	json_array_foreach (v, i, child)
-		if ((d = json_depth(child)) > deepest)
-			deepest = d;
-	return json_is_object(v) || json_is_array(v) ? deepest + 1 : 0;
-}
-
-json_t *env_parse_object(const char *key, const char *value, struct err *e)
-{
-	json_t *o = json_loads(value, JSON_REJECT_DUPLICATES, NULL);
-
-	if (json_is_object(o) && json_depth(o) <= JSON_DEPTH_MAX)
-		return o;
-	json_decref(o);
-	refusal(key, value, "a JSON object, 32 deep", e);
-	return NULL;
 }
 
 /* Only root may: istiod makes an endpoint of the mesh of it (bare-metal-identity.md 4). */
@@ -517,9 +514,11 @@ static const struct env_key rows[] = {
 
     /* must be what the control plane has */
     ROW("ISTIOD_SAN", plane_value, .at = PLANE(server_name)),
-    ROW("TRUST_DOMAIN", plane_value, .at = PLANE(trust_domain)),
-    ROW("ISTIO_META_CLUSTER_ID", plane_value, .at = PLANE(cluster_id)),
-    ROW("ISTIO_META_MESH_ID", plane_value, .at = PLANE(mesh_id)),
+    ROW("TRUST_DOMAIN", plane_value, .at = PLANE(trust_domain),
+	.former = PLANE(former_trust_domains)),
+    ROW("ISTIO_META_CLUSTER_ID", plane_value, .at = PLANE(cluster_id),
+	.former = PLANE(former_cluster_ids)),
+    ROW("ISTIO_META_MESH_ID", plane_value, .at = PLANE(mesh_id), .former = PLANE(former_mesh_ids)),
     ROW("ISTIO_META_CERT_SIGNER", one_of, .allowed = ""),
     ROW("XDS_ROOT_CA", one_of, .allowed = ""),
     ROW("CA_ROOT_CA", one_of, .allowed = ""),

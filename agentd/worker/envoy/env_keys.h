@@ -18,6 +18,7 @@ struct env_key {
 	int (*read)(struct node_reader *r, const struct env_key *row, const char *key,
 	    const char *value, struct err *e);
 	size_t at;           /* where it goes, or what it is compared with */
+	size_t former;       /* of a plane: what else is taken; 0: nothing */
 	const char *allowed; /* "A|B" */
 	double min, max;
 	bool lines; /* the value is JSON or YAML and may have line breaks */
@@ -29,5 +30,7 @@ const struct env_key *env_key_find(const char *key);
 /* The annotation of ours that `name` is a misspelling of; NULL: it is not in our name space. */
 const char *env_key_nearest_annotation(const char *name);
 
-/* A JSON object without duplicate keys, at most 32 deep; NULL: refused. */
-json_t *env_parse_object(const char *key, const char *value, struct err *e);
+/* Was the pod served under other settings of the node?  Then `key` is listed as ignored: `own`, the
+ * node's word, counts. */
+bool env_key_yields(
+    const struct node_reader *r, const char *key, const char *value, const char *own);

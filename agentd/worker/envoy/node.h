@@ -19,6 +19,8 @@ struct pod;
 /* One control plane of the node, as far as a pod may name it. */
 struct node_plane {
 	const char *address, *server_name, *trust_domain, *cluster_id, *mesh_id;
+	/* What a pod may say in place of these, by commas; NULL or "": nothing else. */
+	const char *former_trust_domains, *former_cluster_ids, *former_mesh_ids;
 };
 struct node_context {
 	const struct node_plane *planes;

@@ -170,6 +170,8 @@ struct istiod *istiod_new(
 	i->rpc = r;
 	i->options = *o;
 	snprintf(i->trust_domain, sizeof(i->trust_domain), "%s", o->trust_domain);
+	if (o->former_trust_domains && *o->former_trust_domains)
+		i->trust_domains = mem_printf("%s,%s", o->trust_domain, o->former_trust_domains);
 	i->turnstile = turnstile_new(l, &pace, &events, i);
 	i->waits = metric_histogram("agentd_stream_open_seconds",
 	    "How long a stream to a control plane waited for its connection and its turn.");
@@ -195,6 +197,7 @@ void istiod_free(struct istiod **istiod)
 	turnstile_free(&i->turnstile);
 	pool_free(&i->pool);
 	free(i->roots_pem);
+	free(i->trust_domains);
 	free(i);
 }
 
@@ -211,6 +214,11 @@ struct loop *istiod_loop(const struct istiod *i)
 const char *istiod_trust_domain(const struct istiod *i)
 {
 	return i->trust_domain;
+}
+
+const char *istiod_trust_domains(const struct istiod *i)
+{
+	return i->trust_domains ? i->trust_domains : i->trust_domain;
 }
 
 void istiod_learn_trust_domain(struct istiod *i, const char *trust_domain)

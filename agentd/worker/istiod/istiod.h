@@ -26,6 +26,8 @@ struct istiod_options {
 	const char *server_name;
 	const char *trust_domain; /* "": the first one that a certificate names */
 	const char *cluster_id, *mesh_id;
+	/* What these were before, by commas; NULL or "": nothing else. */
+	const char *former_trust_domains, *former_cluster_ids, *former_mesh_ids;
 	unsigned connections;      /* 1..16 */
 	unsigned opens_per_second; /* streams opened, 1..1000; below the smallest istiod's limit */
 	unsigned opens_burst;      /* 1..1000 */
@@ -41,6 +43,8 @@ const struct istiod_options *istiod_options(const struct istiod *i);
 struct loop *istiod_loop(const struct istiod *i);
 /* The trust domain in force; "" while none was configured or seen. */
 const char *istiod_trust_domain(const struct istiod *i);
+/* Those of certificates that are taken: that one and the former ones, by commas. */
+const char *istiod_trust_domains(const struct istiod *i);
 void istiod_learn_trust_domain(
     struct istiod *i, const char *trust_domain); /* only the first counts */
 

@@ -15,6 +15,7 @@ struct istiod {
 	char roots_note[ROOTS_NOTE_SIZE]; /* as roots_read() has it */
 	struct err why_not;               /* of the root; code 0: fine */
 	char trust_domain[256];
+	char *trust_domains; /* with the former ones; NULL: there are none */
 	struct pool *pool;
 	struct istiod_own *owns; /* pods with a connection of their own */
 	struct turnstile *turnstile;

@@ -12,7 +12,7 @@
 #include "worker/base/pbwire.h"
 #include "worker/crypto/identity.h"
 #include "worker/crypto/token.h"
-#include "worker/envoy/env_keys.h"
+#include "worker/envoy/env.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -293,11 +293,14 @@ static int64_t now_s(const struct csi_volumes *all)
 	return loop_now_ms(all->o.loop) / 1000;
 }
 
-static int add_pod(struct csi_volumes *all, const struct csi_publish *p, struct err *e)
+/* `running`: an earlier worker published it. */
+static int add_pod(
+    struct csi_volumes *all, const struct csi_publish *p, bool running, struct err *e)
 {
 	struct pod spec = p->spec;
 
 	spec.token = p->token;
+	spec.running = running;
 	return pod_add(all->o.pods, &all->source, &spec, e);
 }
 
@@ -335,7 +338,7 @@ static int republish(struct csi_volume *v, const struct csi_publish *q, struct e
 		take_token(v, p, q);
 		return 0;
 	}
-	if (add_pod(v->all, q, e))
+	if (add_pod(v->all, q, v->mounted, e))
 		return -1;
 	memcpy(v->volume_id, q->volume_id, sizeof(v->volume_id));
 	keep(v);
@@ -427,7 +430,7 @@ static void publish_first(struct csi_volumes *all, struct csi_call *c, const str
 	} else if (!rc) {
 		v = volume_new(all, &q->target, q->volume_id);
 		v->since_ms = loop_uptime_ms(all->o.loop);
-		rc = add_pod(all, q, &e);
+		rc = add_pod(all, q, false, &e);
 		if (rc)
 			volume_free(v);
 	}
@@ -542,7 +545,7 @@ int csi_volumes_adopt(struct csi_volumes *all, const struct csi_target *t,
 	v->mounted = mounted;
 	v->state = mounted ? PUBLISHED : STARTING;
 	v->since_ms = loop_uptime_ms(all->o.loop);
-	if (!kept || !add_pod(all, kept, e))
+	if (!kept || !add_pod(all, kept, true, e))
 		return 0;
 	if (!mounted)
 		volume_free(v);

@@ -125,7 +125,7 @@ static void read_pair(struct pod_identity *i, unsigned which)
 {
 	struct held *h = &i->of[which];
 	const struct pod_context *c = i->context;
-	const struct pair_wanted w = {.trust_domain = istiod_trust_domain(c->plane->istiod),
+	const struct pair_wanted w = {.trust_domains = istiod_trust_domains(c->plane->istiod),
 	    .ns = c->pod->ns,
 	    .sa = c->pod->sa,
 	    .roots_pem = istiod_roots(c->plane->istiod),

@@ -145,6 +145,7 @@ static void take_over(struct pod *p, const struct pod *spec)
 	p->proxy_gid = spec->proxy_gid ? spec->proxy_gid : PROXY_ID_DEFAULT;
 	p->by_certificate = spec->by_certificate;
 	p->machine = spec->machine;
+	p->running = spec->running;
 	memcpy(p->locality, spec->locality, sizeof(p->locality));
 }
 

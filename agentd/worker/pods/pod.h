@@ -40,7 +40,10 @@ struct pod {
 	char locality[POD_LOCALITY_SIZE]; /* "REGION/ZONE/SUBZONE"; "": its labels say */
 	bool
 	    by_certificate; /* to istiod it shows its certificate; its token is for the first one */
-	char *token;        /* secret, from the source; NULL: a file is followed */
+	/* An agentd before this one served it: settings of the node that are others than then bound
+	 * it, and do not refuse it (security-rules.md G10). */
+	bool running;
+	char *token;               /* secret, from the source; NULL: a file is followed */
 	struct pod_source *source; /* who announced it */
 	struct err state; /* code 0: served in full; else why not; ERR_UNAVAILABLE: not yet */
 	struct err away;  /* why its Envoy cannot be served, whatever we do; code 0: it can */

@@ -7,9 +7,16 @@
 #include "worker/envoy/node.h"
 
 static const struct node_plane node_context_planes[] = {
-    {"istiod.istio-system.svc:15012", "istiod.istio-system.svc", "cluster.local", "Kubernetes",
-	"mesh1"},
-    {"other.example:15012", "other.example", "", "east", ""},
+    {.address = "istiod.istio-system.svc:15012",
+	.server_name = "istiod.istio-system.svc",
+	.trust_domain = "cluster.local",
+	.cluster_id = "Kubernetes",
+	.mesh_id = "mesh1"},
+    {.address = "other.example:15012",
+	.server_name = "other.example",
+	.trust_domain = "",
+	.cluster_id = "east",
+	.mesh_id = ""},
 };
 
 static const struct node_context node_context = {
