@@ -10,7 +10,7 @@
 #include "protocol_request.h"
 
 enum {
-	LINK_VERSION = 5 << 8 | LINK_OP_END, /* an operation more is another version */
+	LINK_VERSION = 6 << 8 | LINK_OP_END, /* an operation more is another version */
 	LINK_FD = 3,                         /* the worker's end of the pair */
 	LINK_CONFIG_FD = 4,                  /* a copy of agentd.yaml; empty without one */
 	LINK_FILE_SIZE_MAX = 1 << 20,
@@ -33,16 +33,17 @@ enum link_what {
 	    1, /* first packet; arg = LINK_VERSION, kind = number of node listeners that follow */
 	LINK_NODE_LISTENER, /* kind = link_node_listener, 1 fd */
 	LINK_REPLY,         /* id of the request; code 0 or errno, `why`; 1 fd if its row says so */
-	LINK_FILE, /* id of the LINK_FOLLOW; name; state; LINK_FILE_CONTENT carries a sealed memfd
-		    */
+	LINK_FILE, /* id of the LINK_FOLLOW; name; state; LINK_FILE_CONTENT carries a sealed memfd;
+		      arg = 1: a manifest of the start, and its pod's directory was there */
 	LINK_PING, /* arg: to be echoed; state: lines that the broker could not log so far; id: its
 		      resident memory in KiB; kind: workers that it had before this one; `why`:
 		      what is wrong on its side, or "" */
 	LINK_LISTENER, /* uid, kind = link_listener, 1 fd: takes the place of one that was shut down
 			*/
 	LINK_REDIRECTED, /* id of the LINK_REDIRECT_SET; code 0, arg = row of the counters + 1, 1 fd
-			    (its baseline, struct redirect_counters); or errno, `why`, arg = 1: the
-			    pod is closed all the same (also of its refusal) */
+			    (its baseline, struct redirect_counters),
+			    `why`: what of it the ceiling does not allow any more, or ""; or errno,
+			    `why`, arg = 1: the pod is closed all the same (also of its refusal) */
 	LINK_REDIRECT_NOTE, /* uid: arg = link_redirect_note; code, `why` something is wrong; uid of
 			       zeroes: arg = how much was put back so far */
 	LINK_STATE,         /* id of the LINK_STATE_LIST, kind, state_id, 1 fd */

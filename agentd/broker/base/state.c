@@ -26,14 +26,14 @@ enum {
 	SPARE_ENTRIES = 64,
 	BYTES_MAX = 40 << 20,
 	NAMES_BYTES_MAX = 24 << 20, /* both together: BROKER_TMPFS_MIB */
-	ENTRIES_PER_POD = 4, /* itself, its namespace, its certificate, and one that lingers */
+	ENTRIES_PER_POD = 5, /* itself, namespace, rules, certificate, and one that lingers */
 	BOOT_ID_SIZE = 40,
 	TEXT_SIZE = 128,
 };
 
 struct broker_states {
 	struct broker_budget budget, names;
-	struct broker_store worker[LINK_STATE_END], pods;
+	struct broker_store worker[LINK_STATE_END], pods, rules;
 	char boot_id[BOOT_ID_SIZE];
 	/* the list that is under way */
 	uint32_t list_id; /* 0: none */
@@ -116,12 +116,14 @@ static int open_stores(
 	for (int i = 0; i < LINK_STATE_END; i++)
 		s->worker[i].kind = kinds[i];
 	s->pods.kind = "pod";
+	s->rules.kind = "rules";
 	return broker_store_open(&s->worker[LINK_STATE_CERT], in, kept, &s->budget, e) ||
 	       broker_store_open(
 		   &s->worker[LINK_STATE_CERT_IN_MEMORY], NULL, kept, &s->budget, e) ||
 	       broker_store_open(&s->worker[LINK_STATE_POD], in, kept, &s->budget, e) ||
 	       broker_store_open(&s->worker[LINK_STATE_NAMES], in, kept, &s->names, e) ||
-	       broker_store_open(&s->pods, in, kept, &s->budget, e);
+	       broker_store_open(&s->pods, in, kept, &s->budget, e) ||
+	       broker_store_open(&s->rules, in, kept, &s->budget, e);
 }
 
 struct broker_states *broker_state_new(
@@ -146,6 +148,7 @@ void broker_state_free(struct broker_states **s)
 	for (int i = 0; i < LINK_STATE_END; i++)
 		broker_store_close(&(*s)->worker[i]);
 	broker_store_close(&(*s)->pods);
+	broker_store_close(&(*s)->rules);
 	free(*s);
 	*s = NULL;
 }
@@ -313,4 +316,29 @@ int broker_state_netns_del(struct broker_states *s, const struct uuid *pod, stru
 
 	uuid_format(pod, name);
 	return broker_store_del(&s->pods, name, e);
+}
+
+int broker_state_rules_put(
+    struct broker_states *s, const struct uuid *pod, int memfd, struct err *e)
+{
+	char name[UUID_TEXT_SIZE];
+
+	uuid_format(pod, name);
+	return broker_store_put(&s->rules, name, memfd, e);
+}
+
+int broker_state_rules_get(struct broker_states *s, const struct uuid *pod, struct err *e)
+{
+	char name[UUID_TEXT_SIZE];
+
+	uuid_format(pod, name);
+	return broker_store_get(&s->rules, name, e);
+}
+
+int broker_state_rules_del(struct broker_states *s, const struct uuid *pod, struct err *e)
+{
+	char name[UUID_TEXT_SIZE];
+
+	uuid_format(pod, name);
+	return broker_store_del(&s->rules, name, e);
 }

@@ -5,6 +5,7 @@
  *   <run>/state/spec/<hex>  the worker's pods, with their tokens, as it wrote them
  *   <run>/state/names/<hex> name tables, and which pod has which, as the worker wrote them
  *   <run>/state/pod/<uid>   the broker's own: which network namespace a pod has
+ *   <run>/state/rules/<uid> and the rules of its traffic, if a lower ceiling would refuse them
  *
  * An entry for memory only (LINK_STATE_CERT_IN_MEMORY) is a sealed memfd among the kept
  * descriptors.  It outlives the worker and an upgrade, not the last broker; systemd never gets one.
@@ -55,3 +56,9 @@ int broker_state_netns_put(struct broker_states *s, const struct uuid *pod,
 bool broker_state_netns_get(
     struct broker_states *s, const struct uuid *pod, struct broker_state_netns *out);
 int broker_state_netns_del(struct broker_states *s, const struct uuid *pod, struct err *e);
+
+/* As a sealed memfd; broker/redirect/granted.h reads and writes it. */
+int broker_state_rules_put(
+    struct broker_states *s, const struct uuid *pod, int memfd, struct err *e);
+int broker_state_rules_get(struct broker_states *s, const struct uuid *pod, struct err *e);
+int broker_state_rules_del(struct broker_states *s, const struct uuid *pod, struct err *e);

@@ -153,6 +153,7 @@ int pod_erase(const struct pods_rig *rig, const struct uuid *uid, struct err *e)
 
 	name_pod(&stranger, rig, uid);
 	rc = broker_state_netns_del(rig->states, uid, e);
+	rc |= broker_state_rules_del(rig->states, uid, rc ? &other : e);
 	return rc | pod_tree_remove(stranger.dir, rc ? &other : e);
 }
 

@@ -15,6 +15,7 @@
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #include <utlist.h>
 
 LOG_SCOPE("broker");
@@ -181,6 +182,15 @@ struct broker_pod *pods_known(const struct pods *ps, const struct uuid *uid)
 	return NULL;
 }
 
+bool pods_is_there(const struct pods *ps, const struct uuid *uid)
+{
+	char name[UUID_TEXT_SIZE], path[PATH_MAX];
+
+	uuid_format(uid, name);
+	snprintf(path, sizeof(path), "%s/pods/%s", ps->rig.options->run, name);
+	return !access(path, F_OK);
+}
+
 bool pods_is_awaited(const struct pods *ps, const struct uuid *uid)
 {
 	struct broker_pod *pod = pods_known(ps, uid);
@@ -205,7 +215,7 @@ int pods_add(struct pods *ps, const struct uuid *uid, bool gone, struct err *e)
 {
 	struct broker_pod *pod = pods_known(ps, uid);
 
-	if (!pod && ps->n >= ps->rig.options->max_pods)
+	if (!pod && ps->n >= ps->rig.options->max_pods && !pods_is_there(ps, uid))
 		return err_set(e, EUSERS, "there are %u pods already (--max-pods)", ps->n);
 	if (!pod) {
 		pod = pod_new(&ps->rig, &ps->identities, uid, gone, e);

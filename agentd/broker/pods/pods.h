@@ -40,6 +40,8 @@ int pods_add(struct pods *ps, const struct uuid *uid, bool gone, struct err *e);
 /* That the worker which runs has added. */
 struct broker_pod *pods_find(const struct pods *ps, const struct uuid *uid, struct err *e);
 struct broker_pod *pods_known(const struct pods *ps, const struct uuid *uid); /* or NULL */
+/* Does it have its directory?  Then it was added, by this broker or an earlier one. */
+bool pods_is_there(const struct pods *ps, const struct uuid *uid);
 /* Has a client connected to one of its sockets, and nobody has accepted it?  Not known: no. */
 bool pods_is_awaited(const struct pods *ps, const struct uuid *uid);
 struct broker_pod *pods_first(const struct pods *ps); /* the others by `next` */

@@ -14,6 +14,7 @@
 #include "common/mem.h"
 #include "ebpf/names.h"
 #include "ebpf/rules_types.h"
+#include "granted.h"
 #include "requests_internal.h"
 #include "table.h"
 #include <errno.h>
@@ -324,20 +325,22 @@ static void begin(struct redirect_requests *t, struct broker_pod *pod)
 	    .ctx = pod};
 }
 
-static int check(const struct redirect_requests *t, const struct uuid *pod,
+/* redirect_granted_check() with the pod's own ceiling. */
+static int check(const struct redirect_requests *t, const struct broker_pod *pod,
     const struct redirect_rules *rules, struct err *e)
 {
 	struct redirect_ceiling c;
 
-	if (redirect_ceiling_of(t->rig.options, &t->ceiling, pod, &c, e))
+	if (redirect_ceiling_of(t->rig.options, &t->ceiling, &pod->uid, &c, e))
 		return -1;
-	return redirect_check(rules, &c, e);
+	return redirect_granted_check(pod->rig->states, &pod->uid, rules, &c, e);
 }
 
-static struct redirect_rules *read_rules(
-    struct redirect_requests *t, const struct uuid *pod, int memfd, struct err *e)
+static struct redirect_rules *read_rules(struct redirect_requests *t, const struct broker_pod *pod,
+    int memfd, struct err *above, struct err *e)
 {
 	auto_free struct redirect_rules *rules = mem_zalloc(sizeof(*rules));
+	int rc;
 
 	if (!t->redirect) {
 		refuse(t, e);
@@ -345,10 +348,14 @@ static struct redirect_rules *read_rules(
 	}
 	if (read_exactly(memfd, rules, sizeof(*rules), e))
 		return NULL;
-	if (!check(t, pod, rules, e))
+	rc = check(t, pod, rules, e);
+	*above = rc ? *e : (struct err){.code = 0};
+	if (!rc)
+		redirect_granted_keep(pod->rig->states, &pod->uid, rules);
+	if (rc >= 0)
 		return take(rules);
 	if (rules->strict)
-		redirect_shut_pods_add(t, pod);
+		redirect_shut_pods_add(t, &pod->uid);
 	return NULL;
 }
 
@@ -358,8 +365,9 @@ int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
 {
 	struct pod_redirection *r = &pod->redirection;
 	struct redirect_rules *rules;
+	struct err above;
 
-	rules = read_rules(t, &pod->uid, memfd, e);
+	rules = read_rules(t, pod, memfd, &above, e);
 	if (!rules || !(rules->flags & REDIRECT_DNS) || !pod_sockets_wait(&pod->dns))
 		pod_sockets_end(&pod->dns);
 	if (!rules)
@@ -367,6 +375,7 @@ int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
 	begin(t, pod);
 	cgroup_await_end(&r->await);
 	pod_redirection_ask(r, rules, q->id);
+	r->above = above;
 	if (!await_cgroup(pod, e)) {
 		redirect_shut_pods_end(t, &pod->uid);
 		return 0;
@@ -522,7 +531,7 @@ static int find_place(const struct redirect_requests *t, const struct broker_pod
 	rules = redirect_rules(t->redirect, &pod->uid);
 	if (!rules || !(rules->flags & REDIRECT_DNS))
 		return err_set(e, ENOENT, "this pod's DNS is not redirected");
-	if (check(t, &pod->uid, rules, e)) /* they may be of a broker that allowed more */
+	if (check(t, pod, rules, e) < 0)
 		return -1;
 	*at = (struct pod_sockets_place){&pod->uid, redirect_requests_netns(pod), rules->dns_port};
 	if (at->netns < 0)
@@ -629,7 +638,10 @@ bool redirect_requests_next(struct redirect_requests *t, struct link_packet *out
 		*fd = describe(t, &pod->uid, out);
 	else
 		out->arg = redirect_requests_is_closed(t, pod);
-	snprintf(out->why, sizeof(out->why), "%s", out->code ? r->why.msg : "");
+	snprintf(out->why, sizeof(out->why), "%s",
+	    out->code       ? r->why.msg
+	    : r->above.code ? r->above.msg
+			    : "");
 	pod_redirection_told(r);
 	return true;
 }

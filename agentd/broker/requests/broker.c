@@ -327,6 +327,13 @@ static bool on_awaited(void *ctx, const struct uuid *pod)
 	return pods_is_awaited(b->pods, pod);
 }
 
+static bool on_running(void *ctx, const struct uuid *pod)
+{
+	const struct broker *b = ctx;
+
+	return pods_is_there(b->pods, pod);
+}
+
 static void on_written(void *ctx, const struct uuid *pod)
 {
 	struct broker *b = ctx;
@@ -405,8 +412,8 @@ static int start(struct broker *b, struct err *e)
 		return err_sys(e, "timerfd");
 	b->identities = requests_identity_new(
 	    b->epoll, b->options, &(struct requests_identity_events){on_changed, on_written}, b);
-	b->follows = follows_new(
-	    b->epoll, b->options, &(struct follows_events){on_changed, on_awaited}, b, e);
+	b->follows = follows_new(b->epoll, b->options,
+	    &(struct follows_events){on_changed, on_awaited, on_running}, b, e);
 	b->traffic = b->follows
 			 ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll,
 						     b->options, &b->home, b->pods, on_changed, b},

@@ -54,17 +54,18 @@ struct file {
 };
 
 struct follow {
+	const struct follows *of;
 	uint32_t id;
 	enum link_followed what;
-	struct uuid pod;          /* of a file of one pod */
-	char *top;                /* from the command line */
-	char sub[UUID_TEXT_SIZE]; /* "" for none */
-	char *path;               /* top/sub, the directory itself */
-	size_t watched;           /* how much of `path` is watched; all of it when it exists */
-	int wd;                   /* -1: none */
-	bool synced;              /* MANIFESTS: the worker was told that it knows all there was */
-	unsigned nfiles, max_files;
-	bool overfull; /* there is an ignored one */
+	struct uuid pod;            /* of a file of one pod */
+	char *top;                  /* from the command line */
+	char sub[UUID_TEXT_SIZE];   /* "" for none */
+	char *path;                 /* top/sub, the directory itself */
+	size_t watched;             /* how much of `path` is watched; all of it when it exists */
+	int wd;                     /* -1: none */
+	bool synced;                /* MANIFESTS: the worker was told that it knows all there was */
+	unsigned nfiles, max_files; /* those that run may be more */
+	bool overfull;              /* there is an ignored one */
 	struct file *files;
 	struct follow *prev, *next;
 };
@@ -165,18 +166,44 @@ static int arm(struct follows *fs, struct follow *f, struct err *e)
 
 /* --- marks --- */
 
+static bool wants_sync(const struct follow *f)
+{
+	return f->what == LINK_FOLLOW_MANIFESTS && !f->synced;
+}
+
+/* The name of a pod's manifest. */
+static bool is_uid(const char *name, struct uuid *pod)
+{
+	char uid[UUID_TEXT_SIZE];
+
+	if (strlen(name) != sizeof(uid) - 1 + sizeof(suffix) - 1)
+		return false;
+	snprintf(uid, sizeof(uid), "%s", name);
+	return uuid_parse(pod, uid);
+}
+
+/* Only what is there at the start can be of a pod that was served before. */
+static bool is_running(const struct follow *f, const char *name)
+{
+	struct uuid pod;
+
+	return wants_sync(f) && is_uid(name, &pod) && f->of->ev.running(f->of->ctx, &pod);
+}
+
 static void mark(struct follow *f, const char *name)
 {
+	bool full = f->nfiles >= f->max_files && !is_running(f, name);
 	struct file *file;
 
 	DL_FOREACH (f->files, file)
 		if (!strcmp(file->name, name))
 			break;
-	if (!file && f->nfiles >= f->max_files && f->overfull)
+	if (!file && full && f->overfull)
 		return; /* it is said of another one */
 	if (!file) {
 		file = mem_zalloc(sizeof(*file) + strlen(name) + 1);
-		file->ignored = f->overfull = f->nfiles >= f->max_files;
+		file->ignored = full;
+		f->overfull |= full;
 		f->nfiles += !file->ignored;
 		memcpy(file->name, name, strlen(name) + 1);
 		DL_APPEND(f->files, file);
@@ -305,11 +332,6 @@ static struct file *find_marked(struct follow *f)
 	return NULL;
 }
 
-static bool wants_sync(const struct follow *f)
-{
-	return f->what == LINK_FOLLOW_MANIFESTS && !f->synced;
-}
-
 bool follows_pending(const struct follows *fs)
 {
 	struct follow *f;
@@ -397,8 +419,10 @@ bool follows_next(struct follows *fs, struct link_packet *p, int *fd)
 	DL_DELETE(fs->list, f); /* the others come first next time */
 	DL_APPEND(fs->list, f);
 	*p = (struct link_packet){.id = f->id, .what = LINK_FILE};
-	if (file)
+	if (file) {
+		p->arg = is_running(f, file->name);
 		return tell(f, file, p, fd);
+	}
 	f->synced = true;
 	p->state = LINK_FILE_SYNCED;
 	return true;
@@ -518,16 +542,11 @@ static int locate(
 	}
 }
 
-/* The file's name is the pod's uid. */
 static bool is_awaited(const struct follows *fs, const char *name)
 {
-	char uid[UUID_TEXT_SIZE];
 	struct uuid pod;
 
-	if (strlen(name) != sizeof(uid) - 1 + sizeof(suffix) - 1)
-		return false;
-	snprintf(uid, sizeof(uid), "%s", name);
-	return uuid_parse(&pod, uid) && fs->ev.awaited(fs->ctx, &pod);
+	return is_uid(name, &pod) && fs->ev.awaited(fs->ctx, &pod);
 }
 
 /* Otherwise their order stays. */
@@ -566,11 +585,13 @@ int follows_add(struct follows *fs, const struct link_request *r, struct err *e)
 	if (check_count(fs, r, e))
 		return -1;
 	struct follow *f = mem_zalloc(sizeof(*f));
+	f->of = fs;
 	f->id = r->id;
 	f->what = (enum link_followed)r->kind;
 	f->pod = r->uid;
 	f->wd = -1;
-	/* Pods beyond the limit are refused one by one, each with its reason. */
+	/* Pods beyond the limit are refused one by one, each with its reason; those that run are
+	 * not, though the limit sank. */
 	f->max_files = r->kind == LINK_FOLLOW_MANIFESTS ? 2 * fs->options->max_pods : 1;
 	DL_APPEND(fs->list, f);
 	if (begin(fs, f, r, e)) {

@@ -16,7 +16,7 @@ struct link_follow {
 
 static void on_heard(struct link_call *c, const struct link_heard *h)
 {
-	struct link_content content = {.name = h->in->name};
+	struct link_content content = {.name = h->in->name, .running = h->in->arg};
 	char *data = NULL;
 	struct err e;
 

@@ -48,7 +48,8 @@ static void on_heard(struct link_call *c, const struct link_heard *h)
 		was.redirected(was.ctx, &e, &(struct link_redirection){.closed = h->in->arg});
 	} else {
 		was.redirected(was.ctx, NULL,
-		    &(struct link_redirection){.index = h->in->arg, .baseline = &baseline});
+		    &(struct link_redirection){
+			.index = h->in->arg, .above = h->in->why, .baseline = &baseline});
 	}
 }
 

@@ -8,8 +8,9 @@ struct redirect_names_told;
 struct redirect_question;
 struct redirect_rules;
 struct link_redirection {
-	bool closed;    /* with an error: the broker keeps the pod closed */
-	unsigned index; /* without: - 1 is the pod's row of the counters */
+	bool closed;       /* with an error: the broker keeps the pod closed */
+	unsigned index;    /* without: - 1 is the pod's row of the counters */
+	const char *above; /* what of it the ceiling does not allow any more; "": all is allowed */
 	const struct redirect_counters *baseline; /* its first values; NULL: zeroes */
 };
 /* `is`: valid during the callback. */

@@ -1,5 +1,6 @@
 /* node.c - pages of the node and its control planes: /status, /version, /certs. */
 #include "common/log.h"
+#include "common/mem.h"
 #include "common/version.h"
 #include "pages_internal.h"
 #include "worker/base/library_versions.h"
@@ -13,6 +14,7 @@
 #include "worker/link/cage.h"
 #include "worker/link/heartbeat.h"
 #include "worker/link/link.h"
+#include "worker/pod/redirect.h"
 #include "worker/pod/shared.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
@@ -84,6 +86,7 @@ static json_t *dump_problems(const struct pages_of *of)
 	json_t *all = json_array();
 	const unsigned long long unsaid = log_unsaid();
 	const char *of_broker = heartbeat_problem(of->broker);
+	auto_free char *above = pod_redirects_above(s->redirect);
 	struct err why;
 	unsigned n;
 
@@ -99,6 +102,8 @@ static json_t *dump_problems(const struct pages_of *of)
 		    "%u streams whose pushes push_memory_mib does not bound: this grpc decrypts "
 		    "elsewhere",
 		    n);
+	if (above)
+		say(all, "%s", above);
 	if ((n = kubelet_troubled(of->kubelet, &why)))
 		say(all, "%u volume%s with a problem: %s", n, n == 1 ? "" : "s", why.msg);
 	for (size_t i = 0; i < s->node.nplanes; i++) {

@@ -24,6 +24,7 @@
 
 LOG_SCOPE("redirect");
 
+enum { NAMES_SIZE = 200 };
 enum { COUNTERS_SIZE = REDIRECT_PODS_MAX * sizeof(struct redirect_counters) };
 
 struct pod_redirects {
@@ -48,6 +49,7 @@ struct pod_redirect {
 	    *rules;            /* until they are in force; NULL: they are, or never will be */
 	struct back_off again; /* a refusal's reason may go */
 	struct err why;        /* code 0: none */
+	char *above;           /* what the ceiling does not allow any more; NULL: nothing */
 	struct pod_redirect *prev, *next;
 };
 
@@ -135,6 +137,28 @@ void pod_redirects_free(struct pod_redirects **ap)
 	free(a);
 }
 
+char *pod_redirects_above(const struct pod_redirects *a)
+{
+	const struct pod_redirect *r = NULL;
+	unsigned n = 0;
+	char names[NAMES_SIZE] = "";
+	size_t at = 0;
+
+	DL_FOREACH (a->pods, r) {
+		if (!r->above)
+			continue;
+		n++;
+		if (at < sizeof(names))
+			at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s",
+			    at ? ", " : "", r->context->pod->label);
+	}
+	if (!n)
+		return NULL;
+	return mem_printf("%u pod%s above the ceiling of this node (--redirect-allow), until "
+			  "restarted: %s%s",
+	    n, n == 1 ? "" : "s", names, at < sizeof(names) ? "" : "...");
+}
+
 /* --- one pod --- */
 
 static void ask(void *ctx);
@@ -151,6 +175,12 @@ static void on_set(void *ctx, const struct err *e, const struct link_redirection
 	r->open = e && r->strict && !is->closed;
 	r->why = e ? *e : (struct err){.code = 0};
 	r->index = e || is->index > REDIRECT_PODS_MAX ? 0 : is->index;
+	r->accelerated = !e && is->accelerated;
+	free(r->above);
+	r->above = !e && is->above && *is->above ? mem_strdup(is->above) : NULL;
+	if (r->above)
+		log_warn(
+		    label, "its traffic goes by rules from before the ceiling sank: %s", r->above);
 	if (!e && is->baseline)
 		r->baseline = *is->baseline;
 	if (e) {
@@ -233,6 +263,7 @@ static void stop(void *s)
 	link_call_cancel(&r->setting);
 	back_off_stop(&r->again);
 	free(take(r->rules));
+	free(take(r->above));
 	json_decref(take(r->probe_ports));
 	DL_DELETE(r->context->shared->redirect->pods, r);
 }
@@ -290,8 +321,10 @@ static char *problem_of(const struct pod_redirect *r)
 	return mem_printf("%s%s", r->open ? "strict, OPEN: " : "", r->why.code ? r->why.msg : "");
 }
 
-/* mode, policy, probe_ports, in_force (the rules), inbound (redirected, too), open (though strict),
- * why_not, redirected, passed, dropped, counters{rule: n} without those that are 0 */
+/* mode, policy, probe_ports, above (what the ceiling does not allow any more), in_force (the
+ * rules), inbound (redirected, too), open (though strict), accelerate (asked for), accelerated (its
+ * new connections to its Envoy), between (those to other Envoys of the node, too), why_not,
+ * redirected, passed, dropped, counters{rule: n} without those that are 0 */
 static json_t *dump_redirect(const struct pod_redirect *r)
 {
 	auto_free char *problem = problem_of(r);
@@ -302,6 +335,8 @@ static json_t *dump_redirect(const struct pod_redirect *r)
 	json_t *counters = json_object();
 
 	json_object_set(o, "probe_ports", r->probe_ports);
+	if (r->above)
+		json_object_set_new(o, "above", json_string(r->above));
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
 		if (!count_of(r, v))
 			continue;

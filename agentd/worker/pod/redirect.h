@@ -14,6 +14,9 @@ struct link;
 
 struct pod_redirects *pod_redirects_new(struct link *p);
 void pod_redirects_free(struct pod_redirects **a);
+/* For people: which pods go by rules that the ceiling does not allow any more; NULL: none.  The
+ * caller's. */
+char *pod_redirects_above(const struct pod_redirects *a);
 
 /* NULL: the rules are in force, or there are none.  Else the reason why not, or not yet. */
 const struct err *pod_redirect_state(const struct pod_redirect *r);
