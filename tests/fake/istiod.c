@@ -33,6 +33,7 @@ struct istiod {
 	struct istiod_turn *turns;
 	struct loop_timer grant;
 	char trust_domain[256];
+	char trust_domains[600]; /* "": no former ones */
 	const char *refusal, *why_not, *roots;
 	struct istiod_own *own;
 	unsigned presents;
@@ -77,6 +78,9 @@ struct istiod *istiod_new(
 	i->loop = l;
 	i->options = *o;
 	snprintf(i->trust_domain, sizeof(i->trust_domain), "%s", o->trust_domain);
+	if (o->former_trust_domains)
+		snprintf(i->trust_domains, sizeof(i->trust_domains), "%s,%s", o->trust_domain,
+		    o->former_trust_domains);
 	if (r)
 		i->channel = rpc_channel_new(r, &c, NULL, NULL);
 	return i;
@@ -108,6 +112,11 @@ struct loop *istiod_loop(const struct istiod *i)
 const char *istiod_trust_domain(const struct istiod *i)
 {
 	return i->trust_domain;
+}
+
+const char *istiod_trust_domains(const struct istiod *i)
+{
+	return *i->trust_domains ? i->trust_domains : i->trust_domain;
 }
 
 void istiod_learn_trust_domain(struct istiod *i, const char *trust_domain)

@@ -805,6 +805,12 @@ void fake_link_manifest(struct link *p, const char *name, const char *yaml)
 	    p, LINK_FOLLOW_MANIFESTS, NULL, 0, &(struct link_content){.name = name, .data = yaml});
 }
 
+void fake_link_running(struct link *p, const char *name, const char *yaml)
+{
+	push_text(p, LINK_FOLLOW_MANIFESTS, NULL, 0,
+	    &(struct link_content){.name = name, .data = yaml, .running = true});
+}
+
 void fake_link_synced(struct link *p)
 {
 	struct link_content c = {.name = "", .synced = true};

@@ -67,6 +67,8 @@ void fake_link_root(struct link *p, unsigned plane, const char *pem); /* NULL: i
 void fake_link_crl(struct link *p, unsigned plane, const char *pem);  /* NULL: it is gone */
 void fake_link_token(struct link *p, const struct uuid *pod, const char *jwt);
 void fake_link_manifest(struct link *p, const char *name, const char *yaml);
+/* The same of a pod that an earlier worker served. */
+void fake_link_running(struct link *p, const char *name, const char *yaml);
 void fake_link_synced(struct link *p);
 
 int fake_link_ready(const struct link *p); /* how often it was said */

@@ -107,14 +107,23 @@ void link_on_redirect(struct link *p, link_redirect_noted told, void *ctx)
 
 /* --- answers --- */
 
+static const char *above;
+
+void fake_redirect_above(const char *what)
+{
+	above = what;
+}
+
 void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
     const struct redirect_counters *baseline, const char *why)
 {
 	auto_free struct link_call *c = fake_link_answer(p, LINK_REDIRECT_SET, pod, -1);
 	struct err e;
 
-	const struct link_redirection is = {
-	    .closed = why && index, .index = why ? 0 : index, .baseline = why ? NULL : baseline};
+	const struct link_redirection is = {.closed = why && index,
+	    .index = why ? 0 : index,
+	    .above = why ? NULL : above,
+	    .baseline = why ? NULL : baseline};
 	c->redirected(c->ctx, fake_link_refusal(&e, why), &is);
 }
 

@@ -18,6 +18,7 @@ void fake_redirect_reset(void);
 /* Answers; why NULL: in force, with that row and baseline. */
 void fake_redirect_set(struct link *p, const struct uuid *pod, unsigned index,
     const struct redirect_counters *baseline, const char *why);
+void fake_redirect_above(const char *what); /* of the next of these answers; NULL: nothing */
 void fake_redirect_let_go(struct link *p, const struct uuid *pod, const char *why);
 void fake_redirect_counters(struct link *p, int fd, const char *why); /* takes fd */
 void fake_redirect_explained(struct link *p, unsigned verdict, const char *why);

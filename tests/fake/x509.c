@@ -3,6 +3,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/secret.h"
+#include "common/words.h"
 #include "worker/crypto/identity.h"
 #include "worker/crypto/revocation.h"
 #include "worker/crypto/roots.h"
@@ -58,7 +59,7 @@ int x509_check_chain(
 		return err_set(e, ERR_INVALID, "another key");
 	if (strcmp(named.ns, id->ns) != 0 || strcmp(named.sa, id->sa) != 0)
 		return err_set(e, ERR_INVALID, "another identity");
-	if (from->expect_td && strcmp(named.trust_domain, from->expect_td) != 0)
+	if (from->expect_td && !words_has(from->expect_td, named.trust_domain))
 		return err_set(e, ERR_INVALID, "another trust domain");
 	if (leaf->not_before > from->now_s + 60)
 		return err_set(e, ERR_INVALID, "not valid yet");

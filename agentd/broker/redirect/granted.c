@@ -67,3 +67,10 @@ void redirect_granted_keep(
 	log_warn(name,
 	    "the rules of its traffic are not kept, so a lower ceiling will refuse it: %s", e.msg);
 }
+
+void redirect_granted_forget(struct broker_states *s, const struct uuid *pod)
+{
+	struct err ignored;
+
+	broker_state_rules_del(s, pod, &ignored);
+}

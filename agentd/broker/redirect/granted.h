@@ -16,3 +16,4 @@ int redirect_granted_check(struct broker_states *s, const struct uuid *pod,
 /* They were allowed.  A failure is logged: should the ceiling sink, the pod will be refused. */
 void redirect_granted_keep(
     struct broker_states *s, const struct uuid *pod, const struct redirect_rules *rules);
+void redirect_granted_forget(struct broker_states *s, const struct uuid *pod);

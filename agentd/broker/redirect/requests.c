@@ -417,6 +417,7 @@ void redirect_requests_remove(struct redirect_requests *t, const struct uuid *ui
 	if (pod) {
 		pod_sockets_end(&pod->dns);
 		pod_redirection_end(&pod->redirection);
+		redirect_granted_forget(pod->rig->states, uid);
 	}
 	if (t->redirect) {
 		broker_audit_own_begins(&t->audit);

@@ -873,11 +873,60 @@ static void test_root_says_what_one_pod_may(void **state)
 	assert_int_equal(place_rows(&w.place, "pods"), 0);
 }
 
+static void in_force_above(const char *what)
+{
+	struct link_packet p = told(LINK_REDIRECTED);
+
+	assert_int_equal(p.code, 0);
+	if (!strstr(p.why, what))
+		fail_msg("\"%s\" lacks \"%s\"", p.why, what);
+	drain();
+}
+
+/* What a pod was given it keeps, and no more; a new one is refused (security-rules.md G10). */
+static void test_a_ceiling_that_sank(void **state)
+{
+	struct redirect_rules rules = good_rules(), more;
+
+	(void)state;
+	rules.strict = 0;
+	use_ceiling("permissive,exclusions");
+	close(place_cgroup(&w.place, "pod"));
+	ask(&rules);
+	in_force();
+	use_ceiling("strict");
+	ask(&rules);
+	in_force_above("permissive");
+	next_worker();
+	rig_add(w.rig);
+	ask(&rules);
+	in_force_above("permissive");
+	use_ceiling("permissive");
+	ask(&rules);
+	in_force_above("exclusions");
+	more = rules;
+	more.rows[more.nrows++] =
+	    (struct redirect_row){.kind = REDIRECT_PORT_OUTBOUND_EXCLUDE, .number = 99};
+	use_ceiling("strict");
+	refused(&more, EPERM, "does not allow");
+	more = rules;
+	more.proxy_uid = 0;
+	refused(&more, EPERM, "root's");
+	use_ceiling("permissive,exclusions");
+	ask(&rules);
+	in_force_above("");
+	/* It goes, and another one has the uid. */
+	rig_do(w.rig, (struct rig_ask){.op = LINK_REDIRECT_DEL, .pod = &rig_pod});
+	use_ceiling("strict");
+	refused(&rules, EPERM, "does not allow");
+}
+
 #define TRAFFIC_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+	    TRAFFIC_TEST(test_a_ceiling_that_sank),
 	    TRAFFIC_TEST(test_without_the_flag_it_is_refused),
 	    TRAFFIC_TEST(test_a_tree_whose_level_is_not_known),
 	    TRAFFIC_TEST(test_hostile_requests),

@@ -668,6 +668,33 @@ static void test_manifests_are_bounded(void **state)
 	assert_int_equal(p.state, LINK_FILE_CONTENT);
 }
 
+/* The worker hears of which pods it is that they are here, and these have room. */
+static void test_manifests_of_pods_that_run(void **state)
+{
+	struct rig *r = *state;
+	struct link_packet p;
+	char text[64];
+	unsigned running = 0;
+	uint32_t id;
+
+	rig_add(r);
+	r->o.max_pods = 1;
+	rig_shell("mkdir %s/pods.d && cd %s/pods.d && for i in 1 2 3 4; do echo -n x > $i.yaml; "
+		  "done && echo -n x > %s.yaml",
+	    r->top, r->top, rig_pod_text);
+	id = follow(r, LINK_FOLLOW_MANIFESTS, 0);
+	for (int i = 0; i < 4; i++) { /* two, the one that runs, and the refusal */
+		p = rig_next_file(r, id, text, sizeof(text));
+		assert_int_equal(p.arg, !strncmp(p.name, rig_pod_text, strlen(rig_pod_text)));
+		running += p.arg && p.state == LINK_FILE_CONTENT;
+	}
+	assert_int_equal(running, 1);
+	rig_expect_state(r, id, "", LINK_FILE_SYNCED, "");
+	rig_shell("echo -n y > %s/pods.d/%s.yaml", r->top, rig_pod_text);
+	p = rig_next_file(r, id, text, sizeof(text));
+	assert_int_equal(p.arg, 0); /* it is another one now */
+}
+
 /* --- the requests --- */
 
 static void test_what_cannot_be_followed(void **state)
@@ -778,6 +805,7 @@ int main(void)
 	    T(test_a_shared_watch_misses_nothing),
 	    T(test_manifests_directory_may_come_and_go),
 	    T(test_manifests_are_bounded),
+	    T(test_manifests_of_pods_that_run),
 	    T(test_what_cannot_be_followed),
 	    T(test_follows_are_bounded),
 	    T(test_unfollow_leaves_the_others),

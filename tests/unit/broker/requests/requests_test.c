@@ -49,6 +49,28 @@ static void test_max_pods_is_the_limit(void **state)
 	rig_add(r);
 }
 
+/* Those of an earlier broker go on, though it allowed more of them. */
+static void test_max_pods_sank(void **state)
+{
+	struct rig *r = *state;
+
+	for (uint8_t i = 0; i < 3; i++) {
+		struct uuid u = {{i, 1}};
+		rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &u});
+	}
+	rig_stop(r);
+	r->o.max_pods = 1;
+	rig_start(r);
+	for (uint8_t i = 0; i < 3; i++) {
+		struct uuid u = {{i, 1}};
+		rig_do(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &u});
+	}
+	rig_refused(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &rig_pod}, EUSERS, "--max-pods");
+	struct uuid first = {{0, 1}};
+	rig_do(r, (struct rig_ask){.op = LINK_POD_REMOVE, .pod = &first});
+	rig_refused(r, (struct rig_ask){.op = LINK_POD_ADD, .pod = &first}, EUSERS, "--max-pods");
+}
+
 static void test_a_token_is_of_a_pod_that_was_added(void **state)
 {
 	struct rig *r = *state;
@@ -489,6 +511,7 @@ int main(void)
 	    T(test_directories_have_their_modes),
 	    T(test_pod_add_twice_is_one_pod),
 	    T(test_max_pods_is_the_limit),
+	    T(test_max_pods_sank),
 	    T(test_a_token_is_of_a_pod_that_was_added),
 	    T(test_remove_takes_all_that_was_made),
 	    T(test_remove_takes_what_was_left),

@@ -266,6 +266,30 @@ static void the_first_trust_domain_counts(void **state)
 	assert_string_equal(b->has->id.trust_domain, "mesh");
 }
 
+/* It is renamed at istiod before, or after, it is here. */
+static void a_former_trust_domain_is_taken(void **state)
+{
+	const struct cert_cache_options o = {.reissue_min_ms = FLOOR_MS, .linger_ms = LINGER_MS};
+	static const char *const uris[] = {
+	    "spiffe://new/ns/demo/sa/web", "spiffe://old/ns/demo/sa/web"};
+
+	(void)state;
+	for (unsigned i = 0; i < 2; i++) {
+		world_restart(&o, "new");
+		istiod_free(&w.istiod);
+		w.plane.former_trust_domains = "old,older";
+		w.istiod = istiod_new(w.loop, NULL, NULL, &w.plane, 0);
+		cert_cache_free(&w.cache);
+		w.cache = cert_cache_new(w.loop, w.istiod, w.ca, &w.options);
+		struct pod *a = pod_of("a", "web");
+		join(a);
+		later(0);
+		answer_with((struct answer){.uri = uris[i]});
+		assert_non_null(a->has);
+		assert_string_equal(istiod_trust_domain(w.istiod), "new");
+	}
+}
+
 static void a_trust_domain_of_its_own_is_expected(void **state)
 {
 	struct pod *a = pod_of("a", "web");
@@ -567,6 +591,7 @@ int main(void)
 	    WORLD_TEST(a_wrong_answer_does_not_replace_a_right_one),
 	    WORLD_TEST(a_little_longer_than_asked_is_fine),
 	    WORLD_TEST(the_first_trust_domain_counts),
+	    WORLD_TEST(a_former_trust_domain_is_taken),
 	    WORLD_TEST(a_trust_domain_of_its_own_is_expected),
 	    WORLD_TEST(it_lingers),
 	    WORLD_TEST(a_short_linger_ends_no_pause),

@@ -470,7 +470,6 @@ static void another_configuration_does_not_match(void **state)
 
 	(void)state;
 	issue(a);
-	expect_refused("td2", "configured differently");
 	w.plane.address = "elsewhere:15012";
 	expect_refused("td", "configured differently");
 	w.plane.address = "istiod.test:15012";
@@ -479,6 +478,37 @@ static void another_configuration_does_not_match(void **state)
 	join(a);
 	later(0);
 	assert_int_equal(asked(), 2);
+}
+
+static const char *believed_under(const char *trust_domain, const char *former)
+{
+	struct cert_cache_options o = kept_in(LINK_STATE_CERT);
+	struct pod *b = pod_of("b", "web");
+	char why[ERR_MSG_SIZE] = "";
+
+	w.plane.former_trust_domains = former;
+	another_worker(&o, trust_domain);
+	assert_int_equal(restore_from(LINK_STATE_CERT, why), 0);
+	if (fake_link_waiting(broker, LINK_STATE_PUT))
+		fake_link_put(broker, NULL);
+	join(b);
+	later(LOOKED);
+	return b->has ? b->has->id.trust_domain : "none";
+}
+
+/* The mesh was renamed: what is stored is of a former name, and stored under the new one now. */
+static void a_former_trust_domain_is_restored(void **state)
+{
+	(void)state;
+	issue(pod_of("a", "web"));
+	assert_string_equal(believed_under("td2", "td"), "td");
+	assert_int_equal(stored(), 1);
+	assert_string_equal(believed_under("td2", "other,td"), "td");
+	assert_int_equal(asked(), 1);
+	assert_string_equal(believed_under("td2", NULL), "none");
+	later(FLOOR_MS);
+	assert_int_equal(asked(), 2);
+	w.plane.former_trust_domains = NULL;
 }
 
 /* Without a configured one the first certificate decides, a restored one too. */
@@ -579,6 +609,7 @@ int main(void)
 	    KEEP_TEST(clocks_that_were_set_between_two_workers),
 	    KEEP_TEST(an_expired_one_is_not_revived_by_the_clock),
 	    KEEP_TEST(another_configuration_does_not_match),
+	    KEEP_TEST(a_former_trust_domain_is_restored),
 	    KEEP_TEST(the_trust_domain_is_learned_again),
 	    KEEP_TEST(what_istiod_may_not_answer_is_not_restored),
 	    KEEP_TEST(certificates_move_to_where_they_are_wanted),

@@ -253,6 +253,32 @@ static void test_planes(void **state)
 	config_clear(&c);
 }
 
+static void test_former_names(void **state)
+{
+	struct config c;
+	struct err e;
+
+	(void)state;
+	assert_int_equal(
+	    load(&c,
+		PLANE "    trust_domain: [new.example, old, older]\n    cluster_id: [c2, c1]\n"
+		      "  - {name: b, address: b:1, mesh_id: [m2, m1], trust_domain: [t]}\n"
+		      "  - {name: c, address: c:1, mesh_id: m, trust_domain: [t2, t1]}\n",
+		&e, NULL),
+	    0);
+	assert_string_equal(c.planes[0].trust_domain, "new.example");
+	assert_string_equal(c.planes[0].former_trust_domains, "old,older");
+	assert_string_equal(c.planes[0].cluster_id, "c2");
+	assert_string_equal(c.planes[0].former_cluster_ids, "c1");
+	assert_string_equal(c.planes[0].mesh_id, "new.example");
+	assert_string_equal(c.planes[0].former_mesh_ids, "old,older");
+	assert_string_equal(c.planes[1].mesh_id, "m2");
+	assert_string_equal(c.planes[1].former_mesh_ids, "m1");
+	assert_null(c.planes[1].former_trust_domains);
+	assert_null(c.planes[2].former_mesh_ids);
+	config_clear(&c);
+}
+
 static void plane_fails(const char *line, const char *expected)
 {
 	auto_free char *text = mem_printf("%s    %s\n", PLANE, line);
@@ -291,6 +317,13 @@ static void test_bad_planes(void **state)
 	plane_fails("unread_stream_s: 0", "a number from 1 to 3600");
 	plane_fails("hold_empty_push_s: -1", "a number from 0 to 3600");
 	plane_fails("trust_domain: Cluster.Local", "a trust domain");
+	plane_fails("trust_domain: [td, Cluster.Local]", "Cluster.Local");
+	plane_fails("trust_domain: ['', td]", "names without commas");
+	plane_fails("cluster_id: ['a,b', c]", "names without commas");
+	plane_fails("cluster_id: [a, [b]]", "names without commas");
+	plane_fails("mesh_id: []", "1 to 8 names");
+	plane_fails("mesh_id: [1, 2, 3, 4, 5, 6, 7, 8, 9]", "1 to 8 names");
+	plane_fails("server_name: [a, b]", "one value");
 	plane_fails("server_name: 'a b'", "a DNS name");
 	plane_fails("root: {a: b}", "one value");
 	plane_fails("root: /etc/agentd/root-cert.pem",
@@ -352,6 +385,7 @@ int main(void)
 	    cmocka_unit_test(test_bad_flags),
 	    cmocka_unit_test(test_bad_files),
 	    cmocka_unit_test(test_planes),
+	    cmocka_unit_test(test_former_names),
 	    cmocka_unit_test(test_bad_planes),
 	    cmocka_unit_test(test_number_of_planes),
 	    cmocka_unit_test(test_every_key_has_its_row),

@@ -527,6 +527,11 @@ static void test_learned_trust_domain(void **state)
 	assert_int_equal(run_check(&c, &id, &leaf, &e), 0);
 	assert_string_equal(id.trust_domain, "cluster.local");
 	assert_string_equal(leaf.serial, "01");
+	c.td = "new.example,cluster.local";
+	assert_int_equal(run_check(&c, &id, &leaf, &e), 0);
+	assert_string_equal(id.trust_domain, "cluster.local");
+	c.td = "cluster.local.example,cluster";
+	assert_refused(run_check(&c, &id, &leaf, &e), &e, "trust domain");
 	/* an empty expectation is one that nothing meets */
 	c.td = "";
 	assert_refused(run_check(&c, &id, &leaf, &e), &e, "trust domain");

@@ -215,6 +215,99 @@ static void test_values_of_the_control_plane(void **state)
 	assert_null(meta(f, "MESH_ID"));
 }
 
+/* What is listed as ignored begins so. */
+static bool lists_ignored(const struct fixture *f, const char *begin)
+{
+	const json_t *names = json_object_get(node_leftovers(f->node), "ignored"), *v;
+	size_t i;
+
+	json_array_foreach (names, i, v)
+		if (!strncmp(json_string_value(v), begin, strlen(begin)))
+			return true;
+	return false;
+}
+
+/* The node's settings changed since it was published (security-rules.md G10). */
+static void test_a_pod_that_runs_is_not_refused_for_the_nodes_word(void **state)
+{
+	static const char *const cases[][3] = {
+	    {"ISTIO_META_CLUSTER_ID", "west",
+		"ISTIO_META_CLUSTER_ID (\"west\", on this node now: "
+		"Kubernetes)"},
+	    {"ISTIO_META_MESH_ID", "mesh0", "ISTIO_META_MESH_ID (\"mesh0\""},
+	    {"TRUST_DOMAIN", "old.local", "TRUST_DOMAIN (\"old.local\""},
+	    {"ISTIOD_SAN", "istiod", "ISTIOD_SAN (\"istiod\""},
+	    {"CA_ADDR", "gone.example:15012", "CA_ADDR (\"gone.example:15012\""},
+	    {"PROXY_CONFIG", "discoveryAddress: gone.example:15012",
+		"PROXY_CONFIG.discoveryAddress (\"gone.example:15012\""},
+	    {"SECRET_TTL", "48h", "SECRET_TTL (\"48h\""},
+	};
+	struct fixture *f = *state;
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		f->pod.running = false;
+		refused(f, cases[i][0], cases[i][1], "allowed");
+		f->pod.running = true;
+		accepted(f, cases[i][0], cases[i][1]);
+		if (!lists_ignored(f, cases[i][2]))
+			fail_msg("%s is not listed", cases[i][2]);
+	}
+	assert_string_equal(meta_text(f, "CLUSTER_ID"), "Kubernetes");
+	assert_int_equal(settings(f)->plane, 0);
+	/* what is its own fault is no setting of the node's */
+	refused(f, "SECRET_TTL", "soon", "allowed");
+	refused(f, "CREDENTIAL_FETCHER_TYPE", "GoogleComputeEngine", "allowed");
+	refused(f, "POD_NAME", "another", "web-0");
+}
+
+static void test_a_limit_that_sank_bounds_a_pod_that_runs(void **state)
+{
+	struct fixture *f = *state;
+	struct node_context c = node_context;
+
+	c.ttl_min_s = 60;
+	c.ttl_max_s = 1800;
+	c.scope_pod = true;
+	f->pod.running = true;
+	put(f->pod.env, "SECRET_TTL", "1h");
+	put(f->pod.annotations, "agentd.node.mesh/scope", "service-account");
+	assert_non_null(make_in(f, &c));
+	assert_int_equal(settings(f)->ttl_s, 1800);
+	assert_true(settings(f)->scope_pod);
+	assert_true(lists_ignored(f, "SECRET_TTL (\"1h\", on this node now: 60s to 1800s"));
+	assert_true(lists_ignored(f, "annotation agentd.node.mesh/scope (\"service-account\""));
+	put(f->pod.env, "SECRET_TTL", "30s");
+	assert_non_null(make_in(f, &c));
+	assert_int_equal(settings(f)->ttl_s, 60);
+	f->pod.running = false;
+	assert_null(make_in(f, &c));
+}
+
+static void test_former_names_of_the_control_plane(void **state)
+{
+	static const char *const keys[] = {
+	    "TRUST_DOMAIN", "ISTIO_META_CLUSTER_ID", "ISTIO_META_MESH_ID"};
+	struct fixture *f = *state;
+	struct node_plane plane = node_context_planes[0];
+	struct node_context c = node_context;
+
+	plane.former_trust_domains = plane.former_cluster_ids = plane.former_mesh_ids = "o,old";
+	c.planes = &plane;
+	c.nplanes = 1;
+	for (unsigned i = 0; i < 3; i++) {
+		put(f->pod.env, keys[i], "old");
+		assert_non_null(make_in(f, &c));
+		assert_int_equal(
+		    json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 0);
+		put(f->pod.env, keys[i], "ol");
+		assert_null(make_in(f, &c));
+		json_object_del(f->pod.env, keys[i]);
+	}
+	put(f->pod.env, "ISTIO_META_CLUSTER_ID", "old");
+	assert_non_null(make_in(f, &c));
+	assert_string_equal(meta_text(f, "CLUSTER_ID"), "Kubernetes");
+}
+
 /* --- classes: fixed, own identity --- */
 
 static void test_fixed(void **state)
@@ -717,6 +810,9 @@ int main(void)
 	    TEST(control_plane_by_address),
 	    TEST(control_plane_by_annotation),
 	    TEST(values_of_the_control_plane),
+	    TEST(a_pod_that_runs_is_not_refused_for_the_nodes_word),
+	    TEST(a_limit_that_sank_bounds_a_pod_that_runs),
+	    TEST(former_names_of_the_control_plane),
 	    TEST(fixed),
 	    TEST(identity_is_the_sources),
 	    TEST(bounds),

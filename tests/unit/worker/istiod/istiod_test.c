@@ -582,6 +582,13 @@ static void the_first_trust_domain_counts(void **state)
 	make();
 	istiod_learn_trust_domain(rig.istiod, "first");
 	assert_string_equal(istiod_trust_domain(rig.istiod), "configured");
+	assert_string_equal(istiod_trust_domains(rig.istiod), "configured");
+	istiod_free(&rig.istiod);
+	rig.plane.former_trust_domains = "old,older";
+	make();
+	assert_string_equal(istiod_trust_domain(rig.istiod), "configured");
+	assert_string_equal(istiod_trust_domains(rig.istiod), "configured,old,older");
+	rig.plane.former_trust_domains = NULL;
 	assert_string_equal(istiod_options(rig.istiod)->mesh_id, "mesh");
 }
 

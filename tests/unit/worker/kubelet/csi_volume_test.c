@@ -213,6 +213,7 @@ static void test_from_publish_to_unpublish(void **state)
 	assert_int_equal(w->added, 1);
 	assert_string_equal(w->pod->label, "demo/web-0");
 	assert_non_null(w->pod->token);
+	assert_false(w->pod->running);
 	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
 	assert_string_equal(state_of(w), "starting");
 	ready(w);
@@ -662,6 +663,22 @@ static void test_too_large_to_be_kept(void **state)
 	assert_int_equal(w->tokens, 1);
 }
 
+/* Nothing was kept of it, but an earlier worker published it: its mount shows that. */
+static void test_a_pod_whose_mount_is_there_runs(void **state)
+{
+	struct world *w = *state;
+	struct csi_target t = {.volume = "mesh"};
+	struct err e;
+
+	t.pod = w->uid;
+	assert_int_equal(csi_volumes_adopt(w->volumes, &t, NULL, true, &e), 0);
+	publish(w);
+	assert_int_equal(w->added, 1);
+	assert_true(w->pod->running);
+	fake_link_put(w->link, NULL);
+	mounted(w);
+}
+
 static void test_republish_brings_a_token(void **state)
 {
 	struct world *w = *state;
@@ -1038,6 +1055,7 @@ int main(void)
 	    TEST(test_refused_ones_are_listed),
 	    TEST(test_a_refused_one_goes_with_its_directory),
 	    TEST(test_too_large_to_be_kept),
+	    TEST(test_a_pod_whose_mount_is_there_runs),
 	    TEST(test_republish_brings_a_token),
 	    TEST(test_republish_looks_at_the_mount),
 	    TEST(test_republish_with_a_bad_token),

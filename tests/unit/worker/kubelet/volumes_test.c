@@ -161,6 +161,7 @@ static void test_adopted(void **state)
 	assert_string_equal(json_string_value(json_object_get(p->env, "A")), "1");
 	assert_string_equal(json_string_value(json_object_get(p->labels, "app")), "web");
 	assert_non_null(p->token);
+	assert_true(p->running);
 	assert_string_equal(state_of(w), "published");
 	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 1);
 }

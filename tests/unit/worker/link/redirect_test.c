@@ -14,6 +14,7 @@ static struct {
 	unsigned told, index, verdict, noted, repaired;
 	bool failed, of_pod;
 	char why[64];
+	char above[64];
 	struct redirect_counters baseline;
 	int fd;
 } seen;
@@ -42,6 +43,7 @@ static void on_redirected(void *ctx, const struct err *e, const struct link_redi
 	if (e)
 		return;
 	seen.index = is->index;
+	seen snprintf(seen.above, sizeof(seen.above), "%s", is->above);
 	seen.baseline = *is->baseline;
 }
 
@@ -119,6 +121,20 @@ static void test_accepted_is_not_in_force_yet(void **state)
 	tell(w, id, (struct link_packet){.arg = 8}, -1); /* again: nobody waits */
 	assert_int_equal(seen.told, 1);
 	close(fd);
+}
+
+static void test_above_the_ceiling(void **state)
+{
+	struct world *w = *state;
+	uint32_t id = ask(w);
+
+	accept_call(w, id);
+	tell(w, id, (struct link_packet){.arg = 7}, -1);
+	assert_string_equal(seen.above, "");
+	id = ask(w);
+	accept_call(w, id);
+	tell(w, id, (struct link_packet){.arg = 7, .why = "exclusions"}, -1);
+	assert_string_equal(seen.above, "exclusions");
 }
 
 static void test_refused_at_once_and_refused_later(void **state)
@@ -289,6 +305,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	    REDIRECT_TEST(test_accepted_is_not_in_force_yet),
+	    REDIRECT_TEST(test_above_the_ceiling),
 	    REDIRECT_TEST(test_refused_at_once_and_refused_later),
 	    REDIRECT_TEST(test_a_cancelled_call_is_nobodys),
 	    REDIRECT_TEST(test_a_baseline_that_is_none),

@@ -75,6 +75,12 @@ json_t *manifest_dir_refused(const struct manifest_dir *d)
 	return json_array();
 }
 
+char *pod_redirects_above(const struct pod_redirects *a)
+{
+	(void)a;
+	return NULL;
+}
+
 const struct node_settings *node_settings(const struct node *n)
 {
 	static const struct node_settings settings;

@@ -74,7 +74,7 @@ int pair_read(struct pair *p, const struct pair_text *t, const struct pair_wante
 
 	*w->begins_s = 0;
 	assert_string_equal(w->ns, "demo");
-	assert_string_equal(w->trust_domain, "td");
+	assert_string_equal(w->trust_domains, "td");
 	if (!w->roots_pem)
 		return err_set(e, ERR_UNAVAILABLE, "no roots");
 	if (sscanf(t->key, "KEY %d", &key) != 1 ||

@@ -346,6 +346,34 @@ static void test_a_pod_that_was_left_alone_is_not_in_force(void **state)
 	assert_int_equal(row->count(w->r), 0);
 }
 
+/* In force as before, and named, until it is asked for under a ceiling that allows it. */
+static void test_a_pod_above_the_ceiling_is_named(void **state)
+{
+	struct world *w = *state;
+	json_t *o;
+	char *said;
+
+	start(w);
+	fake_redirect_above("this node does not allow outbound exclusions");
+	fake_redirect_set(w->link, &pod.uid, 1, NULL, NULL);
+	fake_redirect_counters(w->link, -1, "none");
+	fake_redirect_above(NULL);
+	assert_null(pod_redirect_state(w->r));
+	o = row_show(row, w->r, NULL);
+	assert_string_equal(json_string_value(json_object_get(o, "above")),
+	    "this node does not allow outbound exclusions");
+	json_decref(o);
+	said = pod_redirects_above(w->shared.redirect);
+	assert_non_null(strstr(said, "1 pod above"));
+	assert_non_null(strstr(said, pod.label));
+	free(said);
+	row_stop(row, &w->r);
+	assert_null(pod_redirects_above(w->shared.redirect));
+	start(w);
+	fake_redirect_set(w->link, &pod.uid, 1, NULL, NULL);
+	assert_null(pod_redirects_above(w->shared.redirect));
+}
+
 #define AGENT_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -363,6 +391,7 @@ int main(void)
 	    AGENT_TEST(test_an_impossible_row_counts_nothing),
 	    AGENT_TEST(test_the_broker_says_more_later),
 	    AGENT_TEST(test_a_pod_that_was_left_alone_is_not_in_force),
+	    AGENT_TEST(test_a_pod_above_the_ceiling_is_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

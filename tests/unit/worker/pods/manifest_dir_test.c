@@ -170,6 +170,24 @@ static void test_change_and_remove(void **state)
 }
 
 /* As vim writes: the old file is renamed away, then the new one appears. */
+/* Until its manifest changes. */
+static void test_a_pod_that_was_there_runs(void **state)
+{
+	struct world *w = *state;
+
+	fake_link_running(w->link, FILE1, POD1);
+	fake_link_manifest(w->link, FILE2, POD2);
+	assert_true(find(w, UID1)->running);
+	assert_false(find(w, UID2)->running);
+	fake_link_synced(w->link);
+	fake_link_manifest(w->link, FILE1, POD1);
+	assert_int_equal(w->changed, 0);
+	assert_true(find(w, UID1)->running);
+	fake_link_manifest(w->link, FILE1, POD1 "env: {A: b}\n");
+	assert_int_equal(w->changed, 1);
+	assert_false(find(w, UID1)->running);
+}
+
 static void test_renamed_away_and_written_keeps_the_pod(void **state)
 {
 	struct world *w = *state;
@@ -398,6 +416,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    TEST(add),
 	    TEST(change_and_remove),
+	    TEST(a_pod_that_was_there_runs),
 	    TEST(renamed_away_and_written_keeps_the_pod),
 	    TEST(gone_and_back_as_a_bad_one_keeps_the_pod),
 	    TEST(the_end_stops_removals),
