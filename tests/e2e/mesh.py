@@ -7,8 +7,13 @@ _TYPE = 'type.googleapis.com/envoy.extensions.'
 TRUST_DOMAIN = 'cluster.local'
 
 
-def spiffe(ns, sa):
-    return f'spiffe://{TRUST_DOMAIN}/ns/{ns}/sa/{sa}'
+def spiffe(ns, sa, trust_domain=TRUST_DOMAIN):
+    return f'spiffe://{trust_domain}/ns/{ns}/sa/{sa}'
+
+
+def _names(pod, also=()):
+    """Those that the pod's certificate may have: `also` are the mesh's other trust domains, as istiod sends them."""
+    return [spiffe(pod.ns, pod.sa, td) for td in (TRUST_DOMAIN, *also)]
 
 
 def sds(name, api_type='GRPC'):
@@ -62,10 +67,10 @@ def _short(requests):
             'explicit_http_config': {'http_protocol_options': {}}}}}
 
 
-def client(server, api_type='GRPC', requests_per_connection=10, eds=False, **tls):
+def client(server, api_type='GRPC', requests_per_connection=10, eds=False, also=(), **tls):
     """What the client gets.  Connections are short, so that there are handshakes all the time."""
     options = {**_short(requests_per_connection),
-               'transport_socket': _tls('Upstream', [spiffe(server.ns, server.sa)], api_type, **tls)}
+               'transport_socket': _tls('Upstream', _names(server, also), api_type, **tls)}
     cluster = _cluster(server.name, server.ip, INBOUND, **options)
     resources = {'clusters': [cluster], 'listeners': [
         {'name': 'outbound', 'address': _socket('127.0.0.1', OUTBOUND),
@@ -121,11 +126,11 @@ def captured_client(server, requests_per_connection=0):
         _listener('virtualOutbound', OUTBOUND_CAPTURE, [inside, _tcp('passthrough')], _ORIGINAL_DST)]}
 
 
-def captured_server(client_pods):
+def captured_server(client_pods, also=()):
     """Only mTLS from these clients comes in, at whatever port; the app is dialled from 127.0.0.6."""
     chain = _hcm('inbound', 'app', forward_client_cert_details='SANITIZE_SET',
                  set_current_client_cert_details={'uri': True})
-    chain['transport_socket'] = _tls('Downstream', [spiffe(p.ns, p.sa) for p in client_pods], 'GRPC',
+    chain['transport_socket'] = _tls('Downstream', [n for p in client_pods for n in _names(p, also)], 'GRPC',
                                      require_client_certificate=True)
     chain['filter_chain_match'] = {'transport_protocol': 'tls'}
     app = _original_dst('app', upstream_bind_config={'source_address': {'address': '127.0.0.6', 'port_value': 0}})

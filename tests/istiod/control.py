@@ -1,6 +1,8 @@
 """How a test steers the control plane: one JSON object a line over the unix socket DIR/control.sock.
 
     {"do": "ca", "issuer": "b", "roots": ["a", "b"]}   issue with b, announce a and b
+    {"do": "trust-domain", "name": "new.example"}      of certificates from now on
+    {"do": "cluster-ids", "names": ["new", "old"]}     of clients that are served, as its clusterAliases
     {"do": "ttl", "seconds": 20}                       life of every certificate (0: what is asked for)
     {"do": "bad-certificates", "of": {"ACCOUNT": "other-key"}}   spoil their answers (bad_answers.py), "*": all
     {"do": "pause", "what": "csr"}                     hold CSRs ("ads": stream opens) until "resume"
@@ -46,6 +48,10 @@ class Control:
                 if self._server.doorman:
                     self._server.doorman.follow()
                 self._server.journal.write('ca', **order)
+            case 'trust-domain':
+                self._server.ca.trust_domain = str(order['name'])
+            case 'cluster-ids':
+                self._server.cluster_ids = list(order['names'])
             case 'ttl':
                 self.ttl_s = int(order['seconds'])
             case 'bad-certificates':

@@ -25,7 +25,7 @@ class Server:
                  client_certificates=False):
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.cluster_id = cluster_id
+        self.cluster_ids = [cluster_id]
         self.journal = Journal(directory)
         self.tokens = Tokens(directory)
         self.ca = CA(directory, intermediate, trust_domain, name)
@@ -46,7 +46,7 @@ class Server:
             _, ns, _, sa = identity.split('/')
             return peer, {'namespace': ns, 'serviceaccount': {'name': sa}, 'by': 'certificate'}
         try:
-            return peer, self.tokens.check(context.invocation_metadata(), self.cluster_id)
+            return peer, self.tokens.check(context.invocation_metadata(), self.cluster_ids)
         except Refused as e:
             return peer, e
 

@@ -45,12 +45,12 @@ class Tokens:
             },
         }, self._key, algorithm=ALGORITHM)
 
-    def check(self, metadata, cluster_id):
+    def check(self, metadata, cluster_ids):
         """Who opens this call: the claims under `kubernetes.io`.  Only the first header counts."""
         headers = {}
         for key, value in metadata:
             headers.setdefault(key, value)
-        if headers.get('clusterid', '') not in ('', cluster_id):
+        if headers.get('clusterid', '') not in ('', *cluster_ids):
             raise Refused(f'unknown clusterid {headers["clusterid"]!r}')
         scheme, _, token = headers.get('authorization', '').partition(' ')
         if scheme != 'Bearer':
