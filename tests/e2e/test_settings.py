@@ -80,7 +80,7 @@ class Scene:
 
 @pytest.fixture
 def scene(capturing):
-    return Scene(capturing(kind=CsiNode))
+    return Scene(capturing(kind=CsiNode, **({'mode': 'release'} if SOAK else {})))
 
 
 def test_every_setting_has_a_row():
@@ -125,7 +125,7 @@ def test_a_change_of_each_kind(scene):
 
 def test_a_node_that_is_booted_again_publishes_anew(make_node):
     """The same uids: a former name is taken if it is listed."""
-    node = make_node(kind=CsiNode).start()
+    node = make_node(kind=CsiNode, mode='release').start()
     pod = node.csi_pod('web', attributes={'ISTIO_META_CLUSTER_ID': 'Kubernetes'}).wait_running()
     node.agentd.plane['cluster_id'] = 'prod-eu-1'
     node.reboot()
@@ -141,7 +141,7 @@ def test_a_node_that_is_booted_again_publishes_anew(make_node):
 
 def test_a_machine(make_node):
     """Its manifest is as it was; one that changes is refused as any other."""
-    node = make_node()
+    node = make_node(mode='release')
     node.agentd.start()
     pod = node.pod('web', env={'ISTIO_META_CLUSTER_ID': 'Kubernetes'}).wait_served()
 

@@ -65,10 +65,10 @@ def test_a_key_that_agentd_does_not_have_is_not_taken(tmp_path):
 def test_all_values_reach_agentd():
     got = yaml.safe_load(render(values=['everything'])['ConfigMap', 'mesh-agent']['data']['agentd.yaml'])
     main = {'name': 'main', 'address': 'istiod.istio-system.svc:15012', 'server_name': 'istiod.istio-system.svc',
-            'cluster_id': 'east', 'mesh_id': 'mesh1', 'trust_domain': 'td.example', 'connections': 4,
+            'cluster_id': 'east', 'mesh_id': 'mesh1', 'trust_domain': ['td.example', 'cluster.local'], 'connections': 4,
             'opens_per_second': 40, 'opens_burst': 10, 'pod_opens_per_second': 2, 'pod_opens_burst': 6,
             'unread_stream_s': 30, 'hold_empty_push_s': 0}
-    second = {'name': 'second', 'address': '[fd00::1]:15012', 'root': 'SYSTEM', 'cluster_id': 'west',
+    second = {'name': 'second', 'address': '[fd00::1]:15012', 'root': 'SYSTEM', 'cluster_id': ['west', 'west-1'],
               'mesh_id': 'other', 'trust_domain': 'other.example'}
     assert got == {
         'log_level': 'default:warn,xds:debug', 'log_json': False, 'istio_namespace': 'mesh',
@@ -281,6 +281,7 @@ REFUSED = [
     ('ipFamily=dual', 'ipFamily'), ('kubeletRoot=var/lib/kubelet', 'kubeletRoot'), ('kubeletRoot=/a b', 'kubeletRoot'),
     ('maxPods=0', 'maxPods'), ('maxPods=70000', 'maxPods'), ('maxPods=many', 'maxPods'), ('logJson=yes', 'logJson'),
     ('clusterId=', 'clusterId'), ('clusterId=a b', 'clusterId'), ('trustDomain=a/b', 'trustDomain'),
+    ('trustDomain={a,A}', 'trustDomain'), ('clusterId={a,b c}', 'clusterId'), ('meshId={}', 'meshId'),
     ('istioNamespace=A', 'istioNamespace'), ('controlPlanes=null', 'controlPlanes'),
     ('image.digest=sha256:12', 'digest'), ('image.pullPolicy=Sometimes', 'pullPolicy'),
     ('secretTtlMinSeconds=0', 'secretTtlMinSeconds'), ('tokenExpirationSeconds=599', 'tokenExpirationSeconds'), ('keepOnUninstall=1', 'keepOnUninstall'), ('terminationGracePeriodSeconds=0', 'terminationGracePeriod'),

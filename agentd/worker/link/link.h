@@ -74,8 +74,8 @@ struct link_content {
 	bool running; /* a manifest of the start: its pod was here before this worker */
 };
 typedef void (*link_changed)(void *ctx, const struct link_content *c);
-/* `changed` runs soon with the present content, then at every change.  A refusal of the follow
- * itself is its last call.  `pod` may be NULL. */
+/* `changed` runs soon with the content, then at every change; last with a refusal.  `pod`: or NULL.
+ */
 struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
     unsigned plane, link_changed changed, void *ctx);
 void link_unfollow(struct link_follow **f);
