@@ -96,6 +96,8 @@ static void show_redirect(const json_t *r)
 	    is_true(r, "inbound") ? ", inbound too" : "", is_true(r, "open") ? ", OPEN" : "");
 	row("", "%lld redirected, %lld passed, %lld dropped", number(r, "redirected"),
 	    number(r, "passed"), number(r, "dropped"));
+	if (*ctl_string(r, "above"))
+		row("", "above the ceiling: %s", ctl_string(r, "above"));
 }
 
 /* What Envoy asks of the app for others, and where the kubelet asks past Envoy. */

@@ -194,7 +194,7 @@ class CsiNode(Node):
                 'registry': sorted(set((self.kubelet.root / 'plugins_registry').iterdir()) - set(entries(self))),
                 'volumes': sorted(p.name for p in (self.kubelet.root / 'pods').iterdir()),
                 'directories': sorted(p.name for p in (run / 'pods').iterdir()),
-                **{kind: sorted(p.name for p in (run / 'state' / kind).iterdir()) for kind in ('spec', 'pod')},
+                **{kind: sorted(p.name for p in (run / 'state' / kind).iterdir()) for kind in ('spec', 'pod', 'rules')},
                 'cgroups': sorted(p.name for p in self._pods_cgroups())}
 
     def clean(self):

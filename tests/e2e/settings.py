@@ -33,7 +33,7 @@ KEYS = {
     'secret_ttl_max_s': (6, IGNORED), 'certificate_reissue_min_s': (2, NOTHING), 'certificate_linger_s': (0, NOTHING),
     'pcds': (True, NOTHING), 'certificate_scope': ('pod', NOTHING), 'csr_per_second': (1, NOTHING),
     'attest': ('require', NOTHING), 'state_keys': ('memory', NOTHING), 'redirect_policy': ('permissive', NOTHING),
-    'redirect_accelerate': ('loopback', NOTHING), 'publish_wait_ms': (0, NOTHING), 'dns_upstream': ('192.0.2.53', NOTHING),
+    'redirect_accelerate': (None, NOT_READY), 'publish_wait_ms': (0, NOTHING), 'dns_upstream': ('192.0.2.53', NOTHING),
     'pod_connections': (8, NOTHING), 'pod_streams': (16, NOTHING), 'pod_message_mib': (2, NOTHING),
     'pod_memory_mib': (8, NOTHING), 'pods_memory_mib': (8, NOTHING), 'push_memory_mib': (8, NOTHING),
     'pod_queued_mib': (1, NOTHING), 'pod_requests_per_second': (10, NOTHING), 'pod_requests_burst': (20, NOTHING),

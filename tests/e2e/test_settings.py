@@ -152,7 +152,7 @@ def test_a_machine(make_node):
     node.agentd.plane['cluster_id'] = 'prod-eu-1'
     node.agentd.start()
     wait_for('it to be served again', lambda: page()['ready'])
-    assert page()['ignored'] == ['ISTIO_META_CLUSTER_ID ("Kubernetes", on this node now: prod-eu-1)']
+    assert page()['ignored'] == ['ISTIO_META_CLUSTER_ID ("Kubernetes"; on this node now: prod-eu-1)']
     pod.write_manifest(labels={'app': 'web'})
     wait_for('its change to be refused', lambda: 'allowed: prod-eu-1' in page()['why_not'])
 

@@ -116,7 +116,7 @@ bool env_key_yields(
 		return false;
 	err_printable(shown, sizeof(shown), value, (unsigned)strlen(value));
 	json_array_append_new(
-	    r->out->ignored, json_sprintf("%s (\"%s\", on this node now: %s)", key, shown, own));
+	    r->out->ignored, json_sprintf("%s (\"%s\"; on this node now: %s)", key, shown, own));
 	return true;
 }
 

@@ -74,8 +74,7 @@ struct link_content {
 	bool running; /* a manifest of the start: its pod was here before this worker */
 };
 typedef void (*link_changed)(void *ctx, const struct link_content *c);
-/* `changed` runs soon with the content, then at every change; last with a refusal.  `pod`: or NULL.
- */
+/* `changed` runs soon, then at each change; a refusal is its last call.  `pod` may be NULL. */
 struct link_follow *link_follow(struct link *p, enum link_followed what, const struct uuid *pod,
     unsigned plane, link_changed changed, void *ctx);
 void link_unfollow(struct link_follow **f);

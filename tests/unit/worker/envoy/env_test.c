@@ -232,7 +232,7 @@ static void test_a_pod_that_runs_is_not_refused_for_the_nodes_word(void **state)
 {
 	static const char *const cases[][3] = {
 	    {"ISTIO_META_CLUSTER_ID", "west",
-		"ISTIO_META_CLUSTER_ID (\"west\", on this node now: "
+		"ISTIO_META_CLUSTER_ID (\"west\"; on this node now: "
 		"Kubernetes)"},
 	    {"ISTIO_META_MESH_ID", "mesh0", "ISTIO_META_MESH_ID (\"mesh0\""},
 	    {"TRUST_DOMAIN", "old.local", "TRUST_DOMAIN (\"old.local\""},
@@ -274,7 +274,7 @@ static void test_a_limit_that_sank_bounds_a_pod_that_runs(void **state)
 	assert_non_null(make_in(f, &c));
 	assert_int_equal(settings(f)->ttl_s, 1800);
 	assert_true(settings(f)->scope_pod);
-	assert_true(lists_ignored(f, "SECRET_TTL (\"1h\", on this node now: 60s to 1800s"));
+	assert_true(lists_ignored(f, "SECRET_TTL (\"1h\"; on this node now: 60s to 1800s"));
 	assert_true(lists_ignored(f, "annotation agentd.node.mesh/scope (\"service-account\""));
 	put(f->pod.env, "SECRET_TTL", "30s");
 	assert_non_null(make_in(f, &c));
