@@ -34,7 +34,7 @@ enum link_what {
 	LINK_NODE_LISTENER, /* kind = link_node_listener, 1 fd */
 	LINK_REPLY,         /* id of the request; code 0 or errno, `why`; 1 fd if its row says so */
 	LINK_FILE, /* id of the LINK_FOLLOW; name; state; LINK_FILE_CONTENT carries a sealed memfd;
-		      arg = 1: a manifest of the start, and its pod's directory was there */
+		      arg = link_running, of a manifest of the start */
 	LINK_PING, /* arg: to be echoed; state: lines that the broker could not log so far; id: its
 		      resident memory in KiB; kind: workers that it had before this one; `why`:
 		      what is wrong on its side, or "" */
@@ -65,9 +65,14 @@ enum link_redirect_note {          /* bits */
 	LINK_REDIRECT_STEERED = 4, /* so it is, by what an earlier broker saw */
 	LINK_REDIRECT_LEFT = 2,    /* no rules are in force for its processes */
 };
-enum link_volume_state {           /* bits */
-	LINK_VOLUME_MOUNTED = 1,   /* our directory is on it */
-	LINK_VOLUME_DIRECTORY = 2, /* the kubelet's directory of the volume is there */
+enum link_volume_state {            /* bits */
+	LINK_VOLUME_MOUNTED = 1,    /* our directory is on it */
+	LINK_VOLUME_DIRECTORY = 2,  /* the kubelet's directory of the volume is there */
+	LINK_VOLUME_REDIRECTED = 4, /* the pod's traffic is, by an earlier worker's word */
+};
+enum link_running {                  /* bits */
+	LINK_RUNNING = 1,            /* the pod's directory was there */
+	LINK_RUNNING_REDIRECTED = 2, /* and its traffic was redirected */
 };
 enum link_file_state {
 	LINK_FILE_CONTENT, /* the fd holds the bytes */

@@ -56,11 +56,14 @@ struct agent {
 	bool broker_lost;
 };
 
-static struct redirect_node redirect_defaults(const struct agent *a)
+/* For what the pod does not say itself. */
+static struct redirect_node redirect_defaults(const struct agent *a, const struct pod *p)
 {
 	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict")};
 
 	redirect_mode_parse(&n.mode, a->config->redirect); /* which was checked */
+	if (p->redirected)
+		n.mode = REDIRECT_MODE_EBPF;
 	return n;
 }
 
@@ -69,7 +72,7 @@ static struct node *read_pod(
     struct agent *a, struct pod *p, struct redirect_plan *plan, struct err *e)
 {
 	struct node *node = node_new(p, &a->shared.node, e);
-	struct redirect_node n = redirect_defaults(a);
+	struct redirect_node n = redirect_defaults(a, p);
 
 	if (!node)
 		return NULL;
@@ -84,7 +87,7 @@ static struct node *read_pod(
 /* What runs of it goes on as it was; if nothing does, a strict one is closed. */
 static void refuse(struct agent *a, struct pod *p, const struct err *e)
 {
-	const struct redirect_node n = redirect_defaults(a);
+	const struct redirect_node n = redirect_defaults(a, p);
 
 	if (!p->services && redirect_is_strict(p, &n))
 		link_redirect_shut(a->shared.link, &p->uid);

@@ -27,7 +27,7 @@ FLAGS = {
     'version': (None, COMMAND), 'help': (None, COMMAND),
 }
 KEYS = {
-    'log_level': ('info', NOTHING), 'log_json': (True, NOTHING), 'redirect': (None, NOT_READY),  # who names no mode loses its redirection
+    'log_level': ('info', NOTHING), 'log_json': (True, NOTHING), 'redirect': ('none', NOTHING),
     'node_name': ('renamed', NOTHING), 'host_ip': ('192.0.2.9', NOTHING), 'istio_namespace': ('mesh', NOTHING),
     'cluster_domain': ('other.local', NOTHING), 'ip_family': ('ipv6', NOTHING), 'secret_ttl_min_s': (5, NOTHING),
     'secret_ttl_max_s': (6, IGNORED), 'certificate_reissue_min_s': (2, NOTHING), 'certificate_linger_s': (0, NOTHING),

@@ -80,7 +80,7 @@ class Scene:
 
 @pytest.fixture
 def scene(capturing):
-    return Scene(capturing(kind=CsiNode, **({'mode': 'release'} if SOAK else {})))
+    return Scene(capturing(kind=CsiNode))
 
 
 def test_every_setting_has_a_row():

@@ -808,7 +808,7 @@ void fake_link_manifest(struct link *p, const char *name, const char *yaml)
 void fake_link_running(struct link *p, const char *name, const char *yaml)
 {
 	push_text(p, LINK_FOLLOW_MANIFESTS, NULL, 0,
-	    &(struct link_content){.name = name, .data = yaml, .running = true});
+	    &(struct link_content){.name = name, .data = yaml, .running = LINK_RUNNING});
 }
 
 void fake_link_synced(struct link *p)

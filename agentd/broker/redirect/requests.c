@@ -426,10 +426,12 @@ void redirect_requests_remove(struct redirect_requests *t, const struct uuid *ui
 	}
 }
 
-static bool is_redirected(const struct redirect_requests *t, const struct uuid *uid)
+bool redirect_requests_is_redirected(const struct redirect_requests *t, const struct uuid *uid)
 {
 	const struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
+	if (!t->redirect)
+		return false;
 	return (pod && pod->redirection.rules != POD_RULES_NONE) ||
 	       (redirect_index(t->redirect, uid) && !redirect_is_shut(t->redirect, uid));
 }
@@ -450,7 +452,7 @@ int redirect_requests_end(struct redirect_requests *t, const struct uuid *uid, s
 	const char *bound = pod_bound_by(t->rig.options, uid);
 	struct redirect_ceiling c;
 
-	if (bound && t->redirect && is_redirected(t, uid)) {
+	if (bound && redirect_requests_is_redirected(t, uid)) {
 		if (redirect_ceiling_of(t->rig.options, &t->ceiling, uid, &c, e))
 			return -1;
 		if (!c.exclusions)

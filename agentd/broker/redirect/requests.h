@@ -35,6 +35,8 @@ void redirect_requests_free(struct redirect_requests **t); /* redirection goes o
  * force. */
 int redirect_requests_set(struct redirect_requests *t, struct broker_pod *pod,
     const struct link_request *r, int memfd, struct err *e);
+/* Its traffic is: it was asked for, by this worker or an earlier one. */
+bool redirect_requests_is_redirected(const struct redirect_requests *t, const struct uuid *uid);
 /* A refused pod can be closed all the same: only its Envoy hears from outside. */
 bool redirect_requests_is_closed(const struct redirect_requests *t, const struct broker_pod *pod);
 /* LINK_REDIRECT_SHUT.  Rules that stand stay. */

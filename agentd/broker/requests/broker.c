@@ -191,6 +191,8 @@ static bool volumes_are_listed(const struct broker *b)
 static bool next_of_volumes(struct broker *b, struct link_packet *p, int *fd)
 {
 	volume_list_next(&b->volumes, p, fd);
+	if (p->what == LINK_VOLUME && redirect_requests_is_redirected(b->traffic, &p->uid))
+		p->state |= LINK_VOLUME_REDIRECTED;
 	return true;
 }
 
@@ -327,11 +329,15 @@ static bool on_awaited(void *ctx, const struct uuid *pod)
 	return pods_is_awaited(b->pods, pod);
 }
 
-static bool on_running(void *ctx, const struct uuid *pod)
+static unsigned on_running(void *ctx, const struct uuid *pod)
 {
 	const struct broker *b = ctx;
 
-	return pods_is_there(b->pods, pod);
+	if (!pods_is_there(b->pods, pod))
+		return 0;
+	return redirect_requests_is_redirected(b->traffic, pod)
+		   ? LINK_RUNNING | LINK_RUNNING_REDIRECTED
+		   : LINK_RUNNING;
 }
 
 static void on_written(void *ctx, const struct uuid *pod)

@@ -183,16 +183,16 @@ static bool is_uid(const char *name, struct uuid *pod)
 }
 
 /* Only what is there at the start can be of a pod that was served before. */
-static bool is_running(const struct follow *f, const char *name)
+static unsigned running(const struct follow *f, const char *name)
 {
 	struct uuid pod;
 
-	return wants_sync(f) && is_uid(name, &pod) && f->of->ev.running(f->of->ctx, &pod);
+	return wants_sync(f) && is_uid(name, &pod) ? f->of->ev.running(f->of->ctx, &pod) : 0;
 }
 
 static void mark(struct follow *f, const char *name)
 {
-	bool full = f->nfiles >= f->max_files && !is_running(f, name);
+	bool full = f->nfiles >= f->max_files && !running(f, name);
 	struct file *file;
 
 	DL_FOREACH (f->files, file)
@@ -420,7 +420,7 @@ bool follows_next(struct follows *fs, struct link_packet *p, int *fd)
 	DL_APPEND(fs->list, f);
 	*p = (struct link_packet){.id = f->id, .what = LINK_FILE};
 	if (file) {
-		p->arg = is_running(f, file->name);
+		p->arg = running(f, file->name);
 		return tell(f, file, p, fd);
 	}
 	f->synced = true;

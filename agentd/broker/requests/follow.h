@@ -17,8 +17,8 @@ struct follows_events {
 	 * of such pods first.
 	 */
 	bool (*awaited)(void *ctx, const struct uuid *pod);
-	/* Was it here before a worker was told of its manifest? */
-	bool (*running)(void *ctx, const struct uuid *pod);
+	/* link_running: was it here before a worker was told of its manifest? */
+	unsigned (*running)(void *ctx, const struct uuid *pod);
 };
 struct follows *follows_new(int epoll, const struct broker_options *o,
     const struct follows_events *ev, void *ctx, struct err *e);

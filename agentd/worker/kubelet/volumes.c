@@ -147,6 +147,8 @@ static void take_volume(struct kubelet_volumes *k, const struct link_volume *v)
 	HASH_FIND(hh, k->kept, &v->pod, sizeof(v->pod), x);
 	if (x && strcmp(x->pod.target.volume, t.volume) != 0)
 		x = NULL; /* of another volume of the pod */
+	if (x)
+		x->pod.spec.redirected = v->redirected;
 	if (x || v->mounted)
 		adopt(k, &t, x, v->mounted);
 	if (x)

@@ -70,8 +70,8 @@ struct link_content {
 	const char *data; /* NUL-terminated behind `size`; valid during the callback */
 	size_t size;
 	const struct err *e;
-	bool synced;  /* a directory's start is complete; no file */
-	bool running; /* a manifest of the start: its pod was here before this worker */
+	bool synced;      /* a directory's start is complete; no file */
+	unsigned running; /* link_running */
 };
 typedef void (*link_changed)(void *ctx, const struct link_content *c);
 /* `changed` runs soon, then at each change; a refusal is its last call.  `pod` may be NULL. */

@@ -48,6 +48,7 @@ static void on_heard(struct link_call *c, const struct link_heard *h)
 	struct link_volume v = {.pod = h->in->uid,
 	    .name = h->in->name,
 	    .mounted = h->in->state & LINK_VOLUME_MOUNTED,
+	    .redirected = h->in->state & LINK_VOLUME_REDIRECTED,
 	    .directory = h->in->state & LINK_VOLUME_DIRECTORY};
 	struct err e;
 

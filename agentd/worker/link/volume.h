@@ -33,6 +33,7 @@ struct link_volume {
 	struct uuid pod;
 	const char *name; /* NULL: the end (then `e`: why it is not complete) */
 	bool mounted;     /* our directory is on it */
+	bool redirected;  /* the pod's traffic is */
 	bool directory;   /* the kubelet's own directory of the volume is there */
 	const char
 	    *vol_data; /* vol_data.json, NUL-terminated behind `size`; NULL: none, `e`: why */

@@ -345,6 +345,7 @@ static int add_pod(struct manifest_dir *m, const struct link_content *c, struct 
 	if (manifest_parse(&spec, c->name, c->data, c->size, e))
 		return -1;
 	spec.running = c->running;
+	spec.redirected = c->running & LINK_RUNNING_REDIRECTED;
 	rc = pod_add(m->pods, &m->source, &spec, e);
 	manifest_clear(&spec);
 	return rc ? wrap_at(&at, 0, e) : 0;

@@ -146,6 +146,7 @@ static void take_over(struct pod *p, const struct pod *spec)
 	p->by_certificate = spec->by_certificate;
 	p->machine = spec->machine;
 	p->running = spec->running;
+	p->redirected = spec->redirected;
 	memcpy(p->locality, spec->locality, sizeof(p->locality));
 }
 

@@ -42,7 +42,7 @@ struct pod {
 	    by_certificate; /* to istiod it shows its certificate; its token is for the first one */
 	/* An agentd before this one served it: settings of the node that are others than then bound
 	 * it, and do not refuse it (security-rules.md G10). */
-	bool running;
+	bool running, redirected;  /* redirected: by eBPF, and so it goes on if it names no mode */
 	char *token;               /* secret, from the source; NULL: a file is followed */
 	struct pod_source *source; /* who announced it */
 	struct err state; /* code 0: served in full; else why not; ERR_UNAVAILABLE: not yet */

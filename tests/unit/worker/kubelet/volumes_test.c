@@ -152,6 +152,7 @@ static void test_adopted(void **state)
 	struct link_volume v = volume(w, true, DATA);
 	struct pod *p;
 
+	v.redirected = true;
 	keep_text(w, &w->uid, text);
 	restore(w, &v, 1);
 	assert_int_equal(w->added, 1);
@@ -161,7 +162,7 @@ static void test_adopted(void **state)
 	assert_string_equal(json_string_value(json_object_get(p->env, "A")), "1");
 	assert_string_equal(json_string_value(json_object_get(p->labels, "app")), "web");
 	assert_non_null(p->token);
-	assert_true(p->running);
+	assert_true(p->running && p->redirected);
 	assert_string_equal(state_of(w), "published");
 	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 1);
 }
