@@ -167,9 +167,12 @@ $(GEN)/%.skel.h: $(GEN)/%.bpf.o
 	@{ echo '// NOLINTBEGIN' && $(BPFTOOL) gen skeleton $< name $*_bpf && echo '// NOLINTEND'; } >$@
 
 # A script inside the worker: its text as a C string of its name.
-SCRIPTS    := $(GEN)/status.lua.h
+SCRIPTS    := $(patsubst %,$(GEN)/%.h,$(notdir $(wildcard agentd/worker/envoy/*.lua tests/work/*.lua)))
+quoted      = mkdir -p $(GEN); { echo 'static const char $*_lua[] ='; sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $<; echo ';'; } >$@
 $(GEN)/%.lua.h: agentd/worker/envoy/%.lua Makefile
-	@mkdir -p $(GEN); { echo 'static const char $*_lua[] ='; sed -e 's/[\\"]/\\&/g' -e 's/.*/"&\\n"/' $<; echo ';'; } >$@
+	@$(quoted)
+$(GEN)/%.lua.h: tests/work/%.lua Makefile
+	@$(quoted)
 
 # One object has the version, so that a commit is no reason to build the others anew.
 $(GEN)/version: same-version
@@ -218,9 +221,7 @@ $(OUT)/tests/fuzz/injector%_fuzz: $(OUT)/obj/tests/fuzz/injector%_fuzz.o $(OUT)/
 $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # What does one piece of work after another, to be counted (tests/work/work.h); the script's has the Lua that Envoy has.
-LUA_CFLAGS  = $(shell $(PKG_CONFIG) --cflags luajit) -DWORK_DIRECTORY='"$(CURDIR)/tests/work"'
 LUA_LIBS    = $(shell $(PKG_CONFIG) --libs luajit)
-$(OUT)/obj/tests/work/lua.o $(OUT)/obj/tests/work/status.o $(OUT)/obj/tests/fuzz/status_fuzz.o: CFLAGS += $(LUA_CFLAGS)
 $(OUT)/tests/work/status: $(call obj,$(addprefix tests/work/,status.c lua.c work.c))
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
 $(OUT)/tests/work/review: $(call obj,tests/work/review.c tests/work/work.c) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a

@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "inject_internal.h"
 #include "worker/base/json_text.h"
+#include "worker/envoy/targets.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -162,9 +163,10 @@ static char *path_of(const json_t *container, const struct place *p)
 	return mem_printf("%s%s/%s", p->path, inject_name_of(container), p->name);
 }
 
+/* One more than a node takes is enough to be refused by it. */
 static void add_probers(const struct inject_job *j, json_t *container, json_t *into)
 {
-	for (unsigned i = 0; i < NPLACES; i++) {
+	for (unsigned i = 0; i < NPLACES && json_object_size(into) <= TARGETS_PROBERS_MAX; i++) {
 		auto_free char *path = path_of(container, &places[i]);
 		json_t *prober =
 		    prober_of(j, container, handler_at(container, &places[i]), !places[i].holder);

@@ -80,13 +80,11 @@ static void hold(struct connection *c, size_t in, size_t out)
 	c->all->bytes += more;
 }
 
-static void leave_peer(struct connection *c)
+static void leave_peer(struct connections *all, struct peer *p)
 {
-	struct peer *p = take(c->peer);
-
 	if (--p->there)
 		return;
-	HASH_DEL(c->all->peers, p);
+	HASH_DEL(all->peers, p);
 	free(p);
 }
 
@@ -158,7 +156,7 @@ static void on_freed(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long 
 		return;
 	if (c->all) {
 		let_go(c);
-		leave_peer(c);
+		leave_peer(c->all, c->peer);
 		DL_DELETE(c->all->list, c);
 		c->all->there--;
 		look_for_the_last(c->all);
@@ -236,7 +234,7 @@ static void shed_bytes(const struct connections *all)
 		if (!most || p->bytes > most->bytes)
 			most = p;
 	DL_FOREACH (all->list, c)
-		if (c->peer == most && c->in + c->out && (!victim || is_dearer(victim, c)))
+		if (most && c->peer == most && c->in + c->out && (!victim || is_dearer(victim, c)))
 			victim = c;
 	if (victim)
 		end(victim, "bytes");
@@ -288,6 +286,7 @@ static void learn_peer(struct connection *c)
 	struct in6_addr address = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
 	socklen_t len = sizeof(a);
 	size_t in = c->in, out = c->out;
+	struct peer *before = c->peer;
 
 	if (getpeername(bufferevent_getfd(c->bev), (struct sockaddr *)&a, &len))
 		return;
@@ -296,9 +295,9 @@ static void learn_peer(struct connection *c)
 	else
 		memcpy(&address.s6_addr[12], &((struct sockaddr_in *)(void *)&a)->sin_addr, 4);
 	hold(c, 0, 0);
-	c->peer->n--;
-	leave_peer(c);
+	before->n--;
 	join_peer(c, &address);
+	leave_peer(c->all, before);
 	hold(c, in, out);
 }
 
@@ -381,7 +380,7 @@ void connections_free(struct connections **connections)
 		return;
 	DL_FOREACH_SAFE (all->list, c, next) {
 		loop_timer_stop(&c->end);
-		leave_peer(c);
+		leave_peer(all, c->peer);
 		c->all = NULL;
 	}
 	loop_timer_stop(&all->none_left);

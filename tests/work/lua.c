@@ -1,9 +1,10 @@
 /* lua.c - see lua.h. */
 #include "lua.h"
+#include "envoy.lua.h"
 #include "status.lua.h"
-#include <lauxlib.h>
-#include <luajit.h>
-#include <lualib.h>
+#include <luajit-2.1/lauxlib.h>
+#include <luajit-2.1/luajit.h>
+#include <luajit-2.1/lualib.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,7 +24,7 @@ lua_State *lua_new(void)
 		abort();
 	luaL_openlibs(l);
 	luaJIT_setmode(l, 0, LUAJIT_MODE_ENGINE | LUAJIT_MODE_OFF);
-	must(l, luaL_dofile(l, WORK_DIRECTORY "/envoy.lua"));
+	must(l, luaL_dostring(l, envoy_lua));
 	must(l, luaL_dostring(l, status_lua));
 	return l;
 }

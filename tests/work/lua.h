@@ -1,6 +1,6 @@
 /* lua.h - status.lua in the Lua that Envoy has, with envoy.lua for Envoy.  For tests. */
 #pragma once
-#include <lua.h>
+#include <luajit-2.1/lua.h>
 #include <stddef.h>
 
 /* Aborts where it cannot be made.  What is compiled at run time is off: it would not be counted. */

@@ -3,6 +3,7 @@
 #include "work.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static char *read_all(const char *path, size_t *len)
@@ -31,8 +32,8 @@ static long peak_kib(void)
 	long kib = 0;
 
 	while (status && fgets(line, sizeof(line), status))
-		if (sscanf(line, "VmHWM: %ld", &kib) == 1)
-			break;
+		if (!strncmp(line, "VmHWM:", 6))
+			kib = strtol(line + 6, NULL, 10);
 	if (!status || !refs || fputs("5", refs) < 0)
 		exit(2);
 	fclose(status);

@@ -670,7 +670,6 @@ static void bytes_are_shared_by_address(void **state)
 	struct connections_limits limits = connections_usual;
 	auto_free char *part = mem_zalloc(40001);
 	struct client *api, *other, *strangers[10];
-	unsigned ended = 0;
 
 	(void)state;
 	limits.bytes = 150 * 1000;
@@ -688,14 +687,9 @@ static void bytes_are_shared_by_address(void **state)
 	assert_true(say(api, part)); /* the rest */
 	assert_int_equal(hear(api), 200);
 	assert_true(has(api, "{\"len\":60000}"));
-	assert_int_equal(get(other, "/metrics"), 200);
-	for (unsigned i = 1; i < 10; i++) {
-		char text[32];
-
-		snprintf(text, sizeof(text), "{reason=\"bytes\"} %u\n", i);
-		ended += has(other, text);
-	}
-	assert_int_equal(ended, 1);
+	do
+		assert_int_equal(get(other, "/metrics"), 200);
+	while (has(other, "{reason=\"bytes\"} 0\n"));
 	for (unsigned i = 0; i < 10; i++)
 		client_free(strangers[i]);
 	client_free(api);
