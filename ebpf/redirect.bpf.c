@@ -471,7 +471,7 @@ int redirect_getsockopt(struct bpf_sockopt *ctx)
 		a = s->address;
 		port = s->port;
 	} else if (s->kind == REDIRECT_SOCKET_LISTENS_OUT && !ctx->retval) {
-		return 1; /* somebody else sent it here, and has answered: another layout */
+		return 1; /* somebody else sent it here, and has answered */
 	} else if (s->kind == REDIRECT_SOCKET_LISTENS_IN ||
 		   s->kind == REDIRECT_SOCKET_LISTENS_OUT) {
 		/* Accepted by it: what arrived has its own destination still. */

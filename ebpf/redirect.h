@@ -9,9 +9,8 @@
 #include <linux/types.h>
 
 enum {
-	/* Of the maps; part of the pins' path.  A new one keeps the pins' names, and the key of
-	   map_pods: so a broker takes over pods that one with another layout left
-	   (redirect/supersede.h). */
+	/* Of the maps; part of the pins' path.  The first release has this one, so there is no way
+	   from another: who changes it brings one, or pods are redirected twice. */
 	REDIRECT_LAYOUT = 3,
 	REDIRECT_PODS_MAX = 1024,
 	REDIRECT_DEPTH = 8, /* cgroups between the attach point and a process that are looked at */

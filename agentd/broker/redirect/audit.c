@@ -10,7 +10,6 @@
 #include "listeners.h"
 #include "probes.h"
 #include "rows.h"
-#include "supersede.h"
 #include "table.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
@@ -164,8 +163,6 @@ static void audit_pod(struct audit *a, struct redirect_pod_state *p)
 	repaired(a, uid, redirect_rows_changed() - before, "rows of eBPF maps");
 	if (netns >= 0)
 		redirect_listeners_look(a->r, p, netns);
-	if (p->superseded_ms)
-		redirect_supersede_pod(a->r, p);
 }
 
 /* An entry would make another cgroup's processes this pod's. */

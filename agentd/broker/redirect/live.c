@@ -226,11 +226,7 @@ static void try_again(struct broker_pod *pod)
 	const struct pod_redirection *r = &pod->redirection;
 	int netns = pod_identity_netns_in(&pod->identity, r->await.ino);
 
-	if (r->rules != POD_RULES_WRITTEN)
-		return;
-	if (redirect_waits(programs(pod), &pod->uid))
-		redirect_requests_write_again(pod);
-	else if (r->inbound == POD_INBOUND_REFUSED && netns >= 0)
+	if (r->rules == POD_RULES_WRITTEN && r->inbound == POD_INBOUND_REFUSED && netns >= 0)
 		redirect_requests_live_in(pod, netns);
 }
 
@@ -252,11 +248,7 @@ void redirect_requests_look_again(struct redirect_requests *t)
 
 void redirect_requests_live(struct broker_pod *pod)
 {
-	if (pod->redirection.rules != POD_RULES_WRITTEN)
-		return;
-	if (redirect_waits(programs(pod), &pod->uid))
-		redirect_requests_write_again(pod); /* and live with that */
-	else
+	if (pod->redirection.rules == POD_RULES_WRITTEN)
 		redirect_requests_live_in(pod, pod->identity.netns_fd);
 }
 

@@ -18,7 +18,6 @@
 #include "place.h"
 #include "probes.h"
 #include "rows.h"
-#include "supersede.h"
 #include "table.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
@@ -43,13 +42,6 @@ bool redirect_is_steered(const struct redirect *r, const struct uuid *pod)
 	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
 
 	return p && p->steered == REDIRECT_STEERED_LIVE;
-}
-
-bool redirect_waits(const struct redirect *r, const struct uuid *pod)
-{
-	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
-
-	return p && p->waits_ms;
 }
 
 bool redirect_is_shut(const struct redirect *r, const struct uuid *pod)
@@ -80,7 +72,6 @@ void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid
 
 	DL_FOREACH_SAFE (r->pods, p, tmp)
 		each(ctx, &p->uid);
-	redirect_supersede_pods(r, each, ctx);
 }
 
 const struct redirect_rules *redirect_rules(const struct redirect *r, const struct uuid *pod)
@@ -238,7 +229,6 @@ static int set_at(struct redirect *r, struct redirect_pod_state *p, struct redir
 		   new_proxy = p->cgroup != p->above[0] || is_other_proxy(&p->entry, rules);
 	int rc;
 
-	p->waits_ms = 0;
 	if (new_proxy)
 		now_late(p, redirect_listeners_possible(at.cgroup));
 	move_to(r, p, p->above[0]);
@@ -248,13 +238,10 @@ static int set_at(struct redirect *r, struct redirect_pod_state *p, struct redir
 		p->late = redirect_listeners_possible(at.cgroup);
 	if (known)
 		sweep(r, p);
-	if (!rc)
-		redirect_supersede_pod(r, p);
 	return rc;
 }
 
-/* One that is new leaves nothing when it fails, but what another layout has of it; one that is
- * known goes on as far as it got. */
+/* One that is new leaves nothing when it fails; one that is known goes on as far as it got. */
 int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_where at,
     const struct redirect_rules *rules, struct err *e)
 {
@@ -270,13 +257,8 @@ int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_whe
 		return -1;
 	known = p->cgroup;
 	if (!redirect_place_check(&r->top, at.cgroup, p->above, e) &&
-	    !redirect_pod_check_neighbours(r, p, e)) {
-		if (!(rules->flags & REDIRECT_SHUT) && redirect_supersede_waits(r, p, &at)) {
-			take_rules(p, rules);
-			return 0;
-		}
+	    !redirect_pod_check_neighbours(r, p, e))
 		rc = set_at(r, p, at, rules, e);
-	}
 	if (rc && !known)
 		take_out(r, p);
 	return rc;
@@ -334,7 +316,6 @@ static int make_live(struct redirect *r, struct redirect_pod_state *p, int netns
 	if (again)
 		redirect_rows_sweep(r, p);
 	p->steered = REDIRECT_STEERED_LIVE;
-	redirect_supersede_pod(r, p);
 	return 0;
 }
 
@@ -407,7 +388,6 @@ void redirect_remove(struct redirect *r, const struct uuid *pod)
 
 	if (p)
 		take_out(r, p);
-	redirect_supersede_remove(r, pod);
 }
 
 /* --- after an earlier broker --- */

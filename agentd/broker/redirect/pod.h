@@ -29,9 +29,6 @@ void redirect_close(struct redirect *r, const struct uuid *pod);
 bool redirect_is_steered(const struct redirect *r, const struct uuid *pod);
 /* The network namespace where an earlier broker made it live is no more: nobody is left in it. */
 bool redirect_gone(const struct redirect *r, const struct uuid *pod);
-/* It was set, and goes on with another layout's programs until it is set with a network namespace,
- * or some seconds later (supersede.h). */
-bool redirect_waits(const struct redirect *r, const struct uuid *pod);
 /* Its rules are the broker's own (shut.h), until redirect_set() with others. */
 bool redirect_is_shut(const struct redirect *r, const struct uuid *pod);
 /* Whoever listens in this cgroup hears nothing from outside but what was steered to an Envoy. */

@@ -13,7 +13,6 @@
 #include "links.h"
 #include "load.h"
 #include "probes.h"
-#include "supersede.h"
 #include "table.h"
 #include <errno.h>
 #include <linux/magic.h>
@@ -61,7 +60,6 @@ struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
 	redirect_pods_adopt(r);
 	if (redirect_probes_tell(r, e))
 		log_error(NULL, "the kubelet is let in as before: %s", e->msg);
-	redirect_supersede(r);
 	if (!r->can.late)
 		log_warn(NULL, "restart an Envoy that listened before its pod's redirection began: "
 			       "this kernel shows no types (CONFIG_DEBUG_INFO_BTF)");

@@ -273,7 +273,7 @@ static void on_cgroup(void *ctx, int received)
 	pod_check(pod);
 }
 
-void redirect_requests_write_again(struct broker_pod *pod)
+static void write_again(struct broker_pod *pod)
 {
 	int dir = cgroup_await_open(&pod->redirection.await);
 
@@ -403,7 +403,7 @@ static void hand_over(struct redirect_requests *t, const struct uuid *goes)
 	DL_FOREACH (pods_first(t->rig.pods), pod) {
 		const struct pod_redirection *r = &pod->redirection;
 		if (r->rules == POD_RULES_ASKED && r->why.code == EEXIST)
-			redirect_requests_write_again(pod);
+			write_again(pod);
 	}
 }
 

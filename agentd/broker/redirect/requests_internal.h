@@ -59,9 +59,7 @@ void redirect_requests_live_in(struct broker_pod *pod, int netns);
 int redirect_requests_netns(const struct broker_pod *pod); /* where it is live; -1: it is not */
 void redirect_requests_on_seen(void *ctx, const struct netns_watch_seen *seen);
 void redirect_requests_leave(struct broker_pod *pod);
-void redirect_requests_on_emptied(struct broker_pod *pod); /* of its cgroup */
-/* Its rules, where its cgroup is there. */
-void redirect_requests_write_again(struct broker_pod *pod);
+void redirect_requests_on_emptied(struct broker_pod *pod);       /* of its cgroup */
 const struct redirect_rules *redirect_requests_rules(void *ctx); /* as they are now; NULL: none */
 void redirect_requests_on_news(void *ctx, const struct uuid *uid, enum redirect_news_kind kind);
 unsigned redirect_requests_note_of(const struct broker_pod *pod); /* link_redirect_note */

@@ -28,7 +28,7 @@ uint32_t redirect_index(const struct redirect *r, const struct uuid *pod)
 {
 	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
 
-	return p && (p->cgroup || p->waits_ms) ? p->entry.index : 0;
+	return p && p->cgroup ? p->entry.index : 0;
 }
 
 uint32_t redirect_pod_row(uint32_t index)

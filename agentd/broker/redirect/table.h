@@ -72,8 +72,6 @@ struct redirect_pod_state {
 	uint32_t pause_s; /* between two looks for it */
 	int64_t look_ms;  /* when the next one is due; 0: now */
 	int64_t since_s;  /* nobody saw a dial of it: unseen.c; 0: not looked yet */
-	int64_t waits_ms; /* since then it is another layout's, until its Envoy is seen */
-	int64_t superseded_ms; /* since then something of another layout answers; 0: nothing */
 	struct redirect_pod_state *prev, *next;
 };
 

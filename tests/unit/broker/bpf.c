@@ -52,13 +52,6 @@ void place_restart(struct place *p)
 	place_start(p);
 }
 
-void place_make_other(struct place *p)
-{
-	redirect_free(&p->r);
-	rig_shell("mv %s/agentd/v%d %s/agentd/v0", p->bpffs, REDIRECT_LAYOUT, p->bpffs);
-	place_start(p);
-}
-
 static int place_remove_directory(const char *path, const struct stat *st, int kind, struct FTW *at)
 {
 	(void)st;

@@ -33,8 +33,6 @@ int place_cgroup(const struct place *p, const char *name);
 void place_setup(struct place *p);
 void place_start(struct place *p);
 void place_restart(struct place *p);
-/* What is there becomes that of another layout, v0, whose maps nobody can read. */
-void place_make_other(struct place *p);
 
 /* Whatever a test that failed has left: its processes end, all its cgroups go.  A process that was
  * waited for may be in its cgroup a little longer; the kernel tells when the tree is empty. */

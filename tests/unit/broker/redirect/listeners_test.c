@@ -2,7 +2,6 @@
  * whose are found, which are not, and what looking costs.
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c tests/fake/clock.c */
 #include "broker/redirect/listeners.h"
-#include "broker/redirect/supersede.h"
 #include "common/mem.h"
 #include "tests/fake/clock.h"
 #include "tests/unit/broker/bpf.h"
@@ -585,177 +584,6 @@ static void test_other_ports_are_looked_for(void **state)
 	assert_true(is_listener(p, in, AF_INET));
 }
 
-/* --- that another layout has --- */
-
-/* An Envoy in the pod, and an app that dials when it is told to; it ends with `living`. */
-struct inside {
-	int ask, answer;
-};
-
-static void dial_once(void)
-{
-	const struct sockaddr_in to = {.sin_family = AF_INET,
-	    .sin_port = htons(80),
-	    .sin_addr.s_addr = htonl(0xc0000201)}; /* 192.0.2.1 */
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	if (setresgid(APP, APP, APP) || setresuid(APP, APP, APP))
-		_exit(1);
-	_exit(connect(fd, (const struct sockaddr *)&to, sizeof(to)) != 0);
-}
-
-/* What was dialled, as Envoy is told it. */
-static void accept_one(int out, int answer)
-{
-	enum { ORIGINAL_DST = 80 };
-	struct sockaddr_in to = {0};
-	socklen_t size = sizeof(to);
-	pid_t app = fork();
-
-	if (app == 0)
-		dial_once();
-	auto_close int fd = accept4(out, NULL, NULL, SOCK_CLOEXEC);
-	if (getsockopt(fd, IPPROTO_IP, ORIGINAL_DST, &to, &size))
-		to.sin_port = 0;
-	waitpid(app, NULL, 0);
-	if (write(answer, &to, sizeof(to)) != sizeof(to))
-		_exit(1);
-}
-
-static void be_inside(int netns, int ask, int answer)
-{
-	char one;
-	int out;
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (read(ask, &one, 1) != 1) /* it is in its cgroup by now */
-		_exit(1);
-	if (setresgid(PROXY, 0, 0) || setresuid(PROXY, 0, 0))
-		_exit(1);
-	out = listens(netns, AT("0.0.0.0", PROXY, OUT));
-	if (setns(netns, CLONE_NEWNET))
-		_exit(1);
-	do
-		accept_one(out, answer);
-	while (read(ask, &one, 1) == 1);
-	_exit(0);
-}
-
-static struct inside start_inside(const struct place *p, int netns)
-{
-	char procs[PATH_MAX + 128], text[16];
-	int ask[2], answer[2];
-
-	assert_int_equal(pipe2(ask, O_CLOEXEC) || pipe2(answer, O_CLOEXEC), 0);
-	living = fork();
-	if (living == 0)
-		be_inside(netns, ask[0], answer[1]);
-	snprintf(procs, sizeof(procs), "%s/cgroup.procs", place_path(p, "pod"));
-	snprintf(text, sizeof(text), "%d", living);
-	rig_file(procs, text);
-	close(ask[0]);
-	close(answer[1]);
-	return (struct inside){ask[1], answer[0]};
-}
-
-static void dials_right(const struct inside *i)
-{
-	struct sockaddr_in to;
-
-	assert_int_equal(write(i->ask, "d", 1), 1);
-	assert_int_equal(read(i->answer, &to, sizeof(to)), sizeof(to));
-	assert_int_equal(ntohl(to.sin_addr.s_addr), 0xc0000201);
-	assert_int_equal(ntohs(to.sin_port), 80);
-}
-
-static void put_other(const struct place *p, int cgroup, const struct redirect_pod *entry)
-{
-	char path[256];
-	struct stat st;
-
-	snprintf(path, sizeof(path), "%s/agentd/v0/map_pods", p->bpffs);
-	auto_close int map = bpf_obj_get(path);
-	assert_int_equal(fstat(cgroup, &st), 0);
-	assert_int_equal(bpf_map_update_elem(map, &(uint64_t){st.st_ino}, entry, BPF_ANY), 0);
-}
-
-/* Before the next agentd has found its sockets, and in the moment in which both have the pod. */
-static void test_no_dial_is_lost_between_two_layouts(void **state)
-{
-	struct place *p = *state;
-	const struct redirect_rules rules = good_rules();
-	int cgroup = place_cgroup(p, "pod");
-	int netns = place_netns("ip link set lo up; ip addr add 10.9.0.7/32 dev lo");
-	struct redirect_pod theirs, ours;
-
-	place_set(p, &web, cgroup, &rules);
-	const struct inside i = start_inside(p, netns);
-	dials_right(&i);
-	place_live(p, &web, netns, 7);
-	assert_true(place_entry(p, cgroup, &theirs));
-	place_make_other(p);
-	place_set(p, &web, cgroup, &rules);
-	dials_right(&i);
-	assert_true(redirect_waits(p->r, &web));
-	assert_false(place_entry(p, cgroup, &ours));
-	assert_int_not_equal(redirect_index(p->r, &web), 0); /* it is counted all the same */
-	if (redirect_set(p->r, &web, (struct redirect_where){cgroup, netns}, &rules, &p->e))
-		fail_msg("%s", p->e.msg);
-	dials_right(&i);
-	assert_false(redirect_waits(p->r, &web));
-	assert_true(place_entry(p, cgroup, &ours));
-	put_other(p, cgroup, &theirs);
-	dials_right(&i);
-	place_live(p, &web, netns, 7);
-	dials_right(&i);
-	close(i.ask);
-	close(i.answer);
-}
-
-static void test_an_envoy_that_does_not_come_is_not_waited_for(void **state)
-{
-	struct place *p = *state;
-	const struct redirect_rules rules = good_rules();
-	int cgroup = place_cgroup(p, "pod"), netns = place_netns("");
-	struct redirect_pod ours;
-
-	place_set(p, &web, cgroup, &rules);
-	place_live(p, &web, netns, 7);
-	inhabit(p, "pod");
-	place_make_other(p);
-	for (int i = 0; i < 2; i++) {
-		place_set(p, &web, cgroup, &rules);
-		redirect_audit(p->r, &there);
-		assert_true(redirect_waits(p->r, &web));
-		assert_false(place_entry(p, cgroup, &ours));
-	}
-	fake_clock_pass_ms(REDIRECT_SUPERSEDE_WAIT_MS);
-	place_set(p, &web, cgroup, &rules);
-	assert_false(redirect_waits(p->r, &web));
-	assert_true(place_entry(p, cgroup, &ours));
-}
-
-/* One that waits has no cgroup in our maps yet, and is in nobody's way. */
-static void test_pods_wait_beside_each_other(void **state)
-{
-	static const struct uuid other = {{9, 9}};
-	struct place *p = *state;
-	const struct redirect_rules rules = good_rules();
-	int cgroups[] = {place_cgroup(p, "pod"), place_cgroup(p, "other")};
-	int netns[] = {place_netns(""), place_netns("")};
-
-	place_set(p, &web, cgroups[0], &rules);
-	place_set(p, &other, cgroups[1], &rules);
-	place_live(p, &web, netns[0], 7);
-	place_live(p, &other, netns[1], 8);
-	inhabit(p, "pod");
-	inhabit(p, "other");
-	place_make_other(p);
-	place_set(p, &web, cgroups[0], &rules);
-	place_set(p, &other, cgroups[1], &rules);
-	assert_true(redirect_waits(p->r, &web) && redirect_waits(p->r, &other));
-}
-
 #define BPF_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -781,9 +609,6 @@ int main(void)
 	    BPF_TEST(test_an_envoy_that_listens_later),
 	    BPF_TEST(test_the_next_broker_looks),
 	    BPF_TEST(test_other_ports_are_looked_for),
-	    BPF_TEST(test_no_dial_is_lost_between_two_layouts),
-	    BPF_TEST(test_an_envoy_that_does_not_come_is_not_waited_for),
-	    BPF_TEST(test_pods_wait_beside_each_other),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

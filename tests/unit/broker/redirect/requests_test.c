@@ -444,32 +444,6 @@ static void test_an_envoy_that_is_known_already(void **state)
 	close(pod);
 }
 
-/* Its rules are answered for at once; they are written when its Envoy has come. */
-static void test_an_envoy_of_another_layout_comes(void **state)
-{
-	const struct redirect_rules rules = good_rules();
-	int pod = place_cgroup(&w.place, "pod");
-	struct peer p = envoy("ip link set lo up");
-
-	(void)state;
-	ask(&rules);
-	in_force();
-	greet(&p);
-	assert_true(is_live());
-	rig_stop(w.rig);
-	rig_shell("mv %s/agentd/v%d %s/agentd/v0", w.place.bpffs, REDIRECT_LAYOUT, w.place.bpffs);
-	rig_start(w.rig);
-	rig_add(w.rig);
-	ask(&rules);
-	in_force();
-	assert_int_equal(place_rows(&w.place, "pods"), 0);
-	greet(&p);
-	assert_int_equal(place_rows(&w.place, "pods"), 1);
-	assert_true(is_closed(pod) && is_live());
-	peer_end(&p);
-	close(pod);
-}
-
 /* What is seen of a pod is looked at by its rules as they are, whatever became of asking. */
 static void test_rules_that_fail_are_not_forgotten(void **state)
 {
@@ -941,7 +915,6 @@ int main(void)
 	    TRAFFIC_TEST(test_an_envoys_first_word_makes_it_live),
 	    TRAFFIC_TEST(test_a_pod_makes_nobody_look_at_all_others),
 	    TRAFFIC_TEST(test_an_envoy_that_is_known_already),
-	    TRAFFIC_TEST(test_an_envoy_of_another_layout_comes),
 	    TRAFFIC_TEST(test_rules_that_fail_are_not_forgotten),
 	    TRAFFIC_TEST(test_a_pod_that_was_empty_is_not_live),
 	    TRAFFIC_TEST(test_a_pod_that_was_empty_has_no_dns),
