@@ -7,9 +7,7 @@
 #include "link.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/link/dial.h"
-#include "worker/link/identity.h"
-#include "worker/link/log.h"
+#include "worker/link/calls.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

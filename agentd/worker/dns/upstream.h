@@ -8,7 +8,7 @@
  */
 #pragma once
 #include "worker/base/dns/message.h"
-#include "worker/link/dial.h"
+#include "worker/link/calls.h"
 #include <netinet/in.h>
 #include <sys/socket.h>
 

@@ -6,7 +6,7 @@
 #include "common/mem.h"
 #include "worker/base/http/http.h"
 #include "worker/base/loop.h"
-#include "worker/link/dial.h"
+#include "worker/link/calls.h"
 #include <netinet/in.h>
 #include <stdio.h>
 

@@ -257,14 +257,9 @@ void link_write(struct link *p, struct link_call **slot, const struct uuid *pod,
 {
 	struct link_call *c = link_call_new(p, slot,
 	    &(struct link_request){.op = LINK_WRITE, .kind = (uint16_t)w->file, .uid = *pod}, ctx);
-	struct err e;
-	auto_close int fd = link_memfd_sealed(w->data, w->size, &e);
 
 	c->done = done;
-	if (fd >= 0)
-		link_call_send(c, fd);
-	else
-		link_call_unsent(c);
+	link_call_send_bytes(c, w->data, w->size);
 }
 
 /* --- what the broker says unasked --- */
@@ -426,15 +421,22 @@ static void on_unsent(void *ctx)
 }
 
 /* R2: told by a turn of the loop. */
-void link_call_unsent(struct link_call *c)
-{
-	loop_timer_in(c->p->loop, &c->soon, 0, on_unsent, c);
-}
-
 void link_call_send(struct link_call *c, int fd)
 {
 	if (transmit(c->p, &c->req, fd))
-		link_call_unsent(c);
+		loop_timer_in(c->p->loop, &c->soon, 0, on_unsent, c);
+}
+
+/* Without a descriptor for them it is told like one that could not be sent. */
+void link_call_send_bytes(struct link_call *c, const void *bytes, size_t size)
+{
+	struct err e;
+	auto_close int fd = link_memfd_sealed(bytes, size, &e);
+
+	if (fd >= 0)
+		link_call_send(c, fd);
+	else
+		loop_timer_in(c->p->loop, &c->soon, 0, on_unsent, c);
 }
 
 /* An answer without a call was cancelled. */

@@ -42,7 +42,7 @@ void link_call_drop(struct link_call *c);
 /* `fd` (or -1) stays the caller's.  If it cannot be sent now nor kept for later, the call is
  * answered with EMFILE. */
 void link_call_send(struct link_call *c, int fd);
-void link_call_unsent(struct link_call *c); /* it could not be prepared: the same answer */
+void link_call_send_bytes(struct link_call *c, const void *bytes, size_t size); /* sealed */
 
 /* Takes the answer of an operation.  `was` is a copy of the call, which is gone. */
 typedef void (*link_answer_taker)(const struct link_call *was, struct link_heard *h);

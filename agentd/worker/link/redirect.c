@@ -10,20 +10,8 @@
 #include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "link_internal.h"
-#include "memfd.h"
 #include <errno.h>
 #include <string.h>
-
-static void send_with(struct link_call *c, const void *data, size_t size)
-{
-	struct err e;
-	auto_close int fd = link_memfd_sealed(data, size, &e);
-
-	if (fd >= 0)
-		link_call_send(c, fd);
-	else
-		link_call_unsent(c);
-}
 
 /* An old broker's counters are no reason to refuse what is in force: then they begin at 0. */
 static struct redirect_counters read_baseline(int fd)
@@ -61,7 +49,7 @@ void link_redirect_set(struct link *p, struct link_call **slot, const struct uui
 
 	c->redirected = done;
 	c->heard = on_heard;
-	send_with(c, rules, sizeof(*rules));
+	link_call_send_bytes(c, rules, sizeof(*rules));
 }
 
 void link_redirect_del(
@@ -78,7 +66,7 @@ void link_redirect_names(struct link *p, struct link_call **slot,
 	    link_call_new(p, slot, &(struct link_request){.op = LINK_REDIRECT_NAMES}, ctx);
 
 	c->done = done;
-	send_with(c, names, sizeof(*names));
+	link_call_send_bytes(c, names, sizeof(*names));
 }
 
 void link_redirect_shut(struct link *p, const struct uuid *pod)
@@ -94,7 +82,7 @@ void link_redirect_explain(struct link *p, struct link_call **slot, const struct
 	    p, slot, &(struct link_request){.op = LINK_REDIRECT_EXPLAIN, .uid = *pod}, ctx);
 
 	c->explained = done;
-	send_with(c, q, sizeof(*q));
+	link_call_send_bytes(c, q, sizeof(*q));
 }
 
 void link_redirect_counters(struct link *p, struct link_call **slot, link_listening done, void *ctx)

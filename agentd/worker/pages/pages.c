@@ -9,9 +9,9 @@
 #include "worker/admin/admin.h"
 #include "worker/admin/metrics_port.h"
 #include "worker/kubelet/kubelet.h"
+#include "worker/link/calls.h"
 #include "worker/link/heartbeat.h"
 #include "worker/link/link.h"
-#include "worker/link/log.h"
 #include "worker/pod/shared.h"
 #include "worker/pods/pod.h"
 

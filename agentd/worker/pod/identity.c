@@ -25,7 +25,7 @@
 #include "worker/crypto/token.h"
 #include "worker/istiod/istiod.h"
 #include "worker/istiod/own.h"
-#include "worker/link/identity.h"
+#include "worker/link/calls.h"
 #include "worker/link/link.h"
 #include "worker/pods/pod.h"
 #include <errno.h>

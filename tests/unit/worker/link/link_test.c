@@ -5,8 +5,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "tests/unit/open_fds.h"
-#include "worker/link/dial.h"
-#include "worker/link/log.h"
+#include "worker/link/calls.h"
 #include "world.h"
 #include <sys/resource.h>
 
