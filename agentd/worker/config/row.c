@@ -44,9 +44,22 @@ static int read_number(const struct config_row *r, const char *value, int64_t *o
 	return *out < r->min || *out > r->max ? refuse_number(r, value, e) : 0;
 }
 
+/* In "a, b or c: why". */
+static bool is_listed(const char *words, const char *value)
+{
+	size_t n;
+
+	for (const char *at = words; *at && *at != ':'; at += n + strspn(at + n, ", ")) {
+		n = strcspn(at, ", :");
+		if (n == strlen(value) && !strncmp(at, value, n))
+			return strcmp(value, "or") != 0;
+	}
+	return false;
+}
+
 static int set_text(const struct config_row *r, const char *value, char **field, struct err *e)
 {
-	if (r->valid && !r->valid(value))
+	if (r->valid ? !r->valid(value) : !is_listed(r->must, value))
 		return config_refuse_value(r->name, value, r->must, e);
 	free(*field);
 	*field = mem_strdup(value);

@@ -16,8 +16,8 @@ struct config_row {
 	enum config_kind kind;
 	size_t at;                   /* in the struct that is filled */
 	const char *start;           /* of a plane's key; NULL: none, or common/flags.c has it */
-	bool (*valid)(const char *); /* of a TEXT; NULL: anything */
-	const char *must;            /* what it must be, for messages */
+	bool (*valid)(const char *); /* of a TEXT; NULL: it is one of the words in `must` */
+	const char *must;            /* what it must be, for messages: "a, b or c", ": why" */
 	int64_t min, max;            /* of a NUMBER */
 	bool flag_only;
 };

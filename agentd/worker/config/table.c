@@ -15,42 +15,6 @@ static bool is_name(const char *s)
 	return *s && config_is_word(s);
 }
 
-static bool is_family(const char *s)
-{
-	return !strcmp(s, "ipv4") || !strcmp(s, "ipv6");
-}
-
-static bool is_scope(const char *s)
-{
-	return !strcmp(s, "service-account") || !strcmp(s, "pod");
-}
-
-static bool is_policy(const char *s)
-{
-	return !strcmp(s, "require") || !strcmp(s, "prefer");
-}
-
-static bool is_place(const char *s)
-{
-	return !strcmp(s, "tmpfs") || !strcmp(s, "memory");
-}
-
-static bool is_redirect(const char *s)
-{
-	return !strcmp(s, "ebpf") || !strcmp(s, "istio-cni") || !strcmp(s, "istio-init") ||
-	       !strcmp(s, "none");
-}
-
-static bool is_off(const char *s)
-{
-	return !strcmp(s, "off");
-}
-
-static bool is_strictness(const char *s)
-{
-	return !strcmp(s, "strict") || !strcmp(s, "permissive");
-}
-
 static bool is_addresses(const char *s)
 {
 	char text[INET6_ADDRSTRLEN];
@@ -84,19 +48,19 @@ const struct config_row config_rows[] = {
     TEXT_ROW(host_ip, is_address, "an IP address"),
     TEXT_ROW(istio_namespace, identity_valid_ns, "a DNS label"),
     TEXT_ROW(cluster_domain, identity_valid_sa, "a DNS name"),
-    TEXT_ROW(ip_family, is_family, "ipv4 or ipv6"),
+    TEXT_ROW(ip_family, NULL, "ipv4 or ipv6"),
     NUMBER_ROW(secret_ttl_min_s, 1, YEAR),
     NUMBER_ROW(secret_ttl_max_s, 1, YEAR),
     NUMBER_ROW(certificate_reissue_min_s, 1, DAY),
     NUMBER_ROW(certificate_linger_s, 0, DAY),
     BOOLEAN_ROW(pcds),
-    TEXT_ROW(certificate_scope, is_scope, "service-account or pod"),
+    TEXT_ROW(certificate_scope, NULL, "service-account or pod"),
     NUMBER_ROW(csr_per_second, 1, 100),
-    TEXT_ROW(attest, is_policy, "require or prefer"),
-    TEXT_ROW(state_keys, is_place, "tmpfs or memory"),
-    TEXT_ROW(redirect, is_redirect, "ebpf, istio-cni, istio-init or none"),
-    TEXT_ROW(redirect_policy, is_strictness, "strict or permissive"),
-    TEXT_ROW(redirect_accelerate, is_off, "off: " FLAGS_ACCELERATE_GONE),
+    TEXT_ROW(attest, NULL, "require or prefer"),
+    TEXT_ROW(state_keys, NULL, "tmpfs or memory"),
+    TEXT_ROW(redirect, NULL, "ebpf, istio-cni, istio-init or none"),
+    TEXT_ROW(redirect_policy, NULL, "strict or permissive"),
+    TEXT_ROW(redirect_accelerate, NULL, "off: " FLAGS_ACCELERATE_GONE),
     NUMBER_ROW(publish_wait_ms, 0, 60000),
     TEXT_ROW(dns_upstream, is_addresses, "IP addresses, separated by commas"),
     NUMBER_ROW(pod_connections, 2, 1024),

@@ -213,6 +213,10 @@ static void test_bad_files(void **state)
 	file_fails("redirect_accelerate: loopback\n",
 	    "redirect_accelerate: \"loopback\" must be off: acceleration was tried, does not pay "
 	    "and is gone");
+	file_fails("redirect: or\n", "must be ebpf, istio-cni, istio-init or none");
+	file_fails("redirect: istio\n", "must be ebpf, istio-cni, istio-init or none");
+	file_fails("redirect: \"\"\n", "must be ebpf, istio-cni, istio-init or none");
+	file_fails("redirect_accelerate: acceleration\n", "must be off: ");
 	file_fails("- a\n", "not a map");
 	file_fails("\"\\e[31m\": 1\n", "control character");
 	file_fails("\"\u00e4\": 1\n", "??: no such key");
