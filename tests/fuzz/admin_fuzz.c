@@ -48,11 +48,11 @@ static void must(bool held)
 		abort();
 }
 
-static json_t *dump_page(void *ctx)
+static void serve_page(void *ctx, struct http_request *req)
 {
 	(void)ctx;
 	pages_made++;
-	return json_pack("{s:s}", "page", "made");
+	admin_reply_json(req, json_pack("{s:s}", "page", "made"));
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -67,7 +67,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	must(!getsockname(fd, (struct sockaddr *)&address, &address_len));
 	must((l = loop_new(&e)) != NULL);
 	admin = admin_new(l, fd);
-	admin_page(admin, "/page", dump_page, NULL);
+	admin_serve(admin, "/page", serve_page, NULL);
 	return 0;
 }
 

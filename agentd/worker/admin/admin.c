@@ -17,8 +17,7 @@ enum { PAGES_MAX = 16 };
 
 struct page {
 	const char *path;
-	admin_dump dump;    /* or */
-	http_handler serve; /* which answers by itself */
+	http_handler serve;
 	void *ctx;
 };
 
@@ -140,9 +139,8 @@ static void serve_get(struct admin *a, struct http_request *req, const char *pat
 	for (unsigned i = 0; i < a->npages; i++) {
 		const struct page *p = &a->pages[i];
 
-		if (strcmp(path, p->path) != 0)
-			continue;
-		return p->serve ? p->serve(p->ctx, req) : admin_reply_json(req, p->dump(p->ctx));
+		if (!strcmp(path, p->path))
+			return p->serve(p->ctx, req);
 	}
 	reply_text(req, 404, "no such page\n");
 }
@@ -185,21 +183,11 @@ void admin_free(struct admin **a)
 	free(take(*a));
 }
 
-static void add_page(struct admin *a, const struct page *p)
+void admin_serve(struct admin *a, const char *path, http_handler serve, void *ctx)
 {
 	if (a->npages == PAGES_MAX)
 		abort(); /* a fixed list, made at start */
-	a->pages[a->npages++] = *p;
-}
-
-void admin_page(struct admin *a, const char *path, admin_dump dump, void *ctx)
-{
-	add_page(a, &(struct page){.path = path, .dump = dump, .ctx = ctx});
-}
-
-void admin_serve(struct admin *a, const char *path, http_handler serve, void *ctx)
-{
-	add_page(a, &(struct page){.path = path, .serve = serve, .ctx = ctx});
+	a->pages[a->npages++] = (struct page){.path = path, .serve = serve, .ctx = ctx};
 }
 
 void admin_on_levels(struct admin *a, void (*changed)(void *ctx), void *ctx)

@@ -12,9 +12,6 @@ struct loop;
 
 struct admin *admin_new(struct loop *l, int listen_fd); /* takes the fd */
 void admin_free(struct admin **a);
-/* GET `path` answers what `dump` returns (owned by the caller of dump). */
-typedef json_t *(*admin_dump)(void *ctx);
-void admin_page(struct admin *a, const char *path, admin_dump dump, void *ctx);
 /* GET `path`: `serve` answers, now or later (http_defer()). */
 void admin_serve(struct admin *a, const char *path, http_handler serve, void *ctx);
 void admin_reply_json(struct http_request *req, json_t *value); /* takes the value */

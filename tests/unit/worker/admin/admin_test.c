@@ -114,16 +114,16 @@ static int request(const char *method, const char *target)
 
 static int dumps;
 
-static json_t *dump_hostile(void *ctx)
+static void serve_hostile(void *ctx, struct http_request *req)
 {
 	dumps++;
-	return json_pack("{s:s, s:i}", "said", ctx, "n", 7);
+	admin_reply_json(req, json_pack("{s:s, s:i}", "said", ctx, "n", 7));
 }
 
-static json_t *dump_nothing(void *ctx)
+static void serve_nothing(void *ctx, struct http_request *req)
 {
 	(void)ctx;
-	return NULL; /* what json_pack() makes of a string that is not UTF-8 */
+	admin_reply_json(req, NULL); /* what json_pack() makes of a string that is not UTF-8 */
 }
 
 static void a_page_is_json_whatever_is_in_it(void **state)
@@ -133,7 +133,7 @@ static void a_page_is_json_whatever_is_in_it(void **state)
 	json_t *v;
 
 	(void)state;
-	admin_page(admin, "/one", dump_hostile, text);
+	admin_serve(admin, "/one", serve_hostile, text);
 	assert_int_equal(request("GET", "/one"), 200);
 	v = json_loads(body, 0, &error);
 	assert_non_null(v);
@@ -146,8 +146,8 @@ static void a_page_is_json_whatever_is_in_it(void **state)
 static void each_page_has_its_own_context(void **state)
 {
 	(void)state;
-	admin_page(admin, "/one", dump_hostile, "first");
-	admin_page(admin, "/two", dump_hostile, "second");
+	admin_serve(admin, "/one", serve_hostile, "first");
+	admin_serve(admin, "/two", serve_hostile, "second");
 	assert_int_equal(request("GET", "/two?x=1"), 200);
 	assert_non_null(strstr(body, "second"));
 	assert_int_equal(request("GET", "/one"), 200);
@@ -161,7 +161,7 @@ static void an_unknown_path_is_404(void **state)
 	    "/", "/onE", "/one/", "//one", "/%6fne", "/on", "/onee", "/healthz/"};
 
 	(void)state;
-	admin_page(admin, "/one", dump_hostile, "x");
+	admin_serve(admin, "/one", serve_hostile, "x");
 	dumps = 0;
 	for (size_t i = 0; i < sizeof(others) / sizeof(*others); i++) {
 		assert_int_equal(request("GET", others[i]), 404);
@@ -176,7 +176,7 @@ static void a_page_can_only_be_read(void **state)
 	static const char *const methods[] = {"POST", "PUT", "DELETE"};
 
 	(void)state;
-	admin_page(admin, "/one", dump_hostile, "x");
+	admin_serve(admin, "/one", serve_hostile, "x");
 	dumps = 0;
 	for (size_t i = 0; i < 4; i++)
 		for (size_t m = 0; m < 3; m++)
@@ -187,7 +187,7 @@ static void a_page_can_only_be_read(void **state)
 static void a_page_that_cannot_be_said_is_500(void **state)
 {
 	(void)state;
-	admin_page(admin, "/none", dump_nothing, NULL);
+	admin_serve(admin, "/none", serve_nothing, NULL);
 	assert_int_equal(request("GET", "/none"), 500);
 	assert_string_equal(body, "agentd cannot write this as JSON\n");
 	assert_int_equal(request("GET", "/healthz"), 200);
@@ -388,7 +388,7 @@ static int connect_from_elsewhere(void)
 static void only_the_nodes_own_network_is_answered(void **state)
 {
 	(void)state;
-	admin_page(admin, "/one", dump_hostile, "x");
+	admin_serve(admin, "/one", serve_hostile, "x");
 	dumps = 0;
 	assert_int_equal(request_on(connect_from_elsewhere(), "GET", "/one"), 403);
 	assert_non_null(strstr(body, "in agentd's own network namespace"));
@@ -403,7 +403,7 @@ static void only_root_is_answered(void **state)
 	static const char *const targets[] = {"/one", "/healthz", "/metrics", "/logging", "/none"};
 
 	(void)state;
-	admin_page(admin, "/one", dump_hostile, "x");
+	admin_serve(admin, "/one", serve_hostile, "x");
 	dumps = measured = 0;
 	gauge = metric_gauge("agentd_test", "A test.");
 	admin_before_metrics(admin, on_before_metrics, &gauge);
