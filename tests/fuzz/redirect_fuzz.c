@@ -5,6 +5,7 @@
  * before and after they are flattened.
  */
 #include "common/err.h"
+#include "tests/unit/worker/redirect/cidr_look_up.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/cidr.h"
 #include "worker/redirect/redirect.h"

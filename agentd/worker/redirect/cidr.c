@@ -144,19 +144,6 @@ void cidr_flatten(struct redirect_rules *r)
 				r->cidrs[i].flags |= own[k];
 }
 
-uint32_t cidr_look_up(const struct redirect_rules *r, const struct redirect_address *a)
-{
-	uint32_t flags = 0;
-	int longest = -1;
-
-	for (uint32_t i = 0; i < r->ncidrs; i++)
-		if ((int)r->cidrs[i].bits > longest && holds(&r->cidrs[i], a)) {
-			longest = (int)r->cidrs[i].bits;
-			flags = r->cidrs[i].flags;
-		}
-	return flags;
-}
-
 int cidr_has_loopback(const struct redirect_rules *r, uint32_t flags)
 {
 	struct redirect_cidr loopback4 = {.bits = V4_BITS + 8}, loopback6 = {.bits = 128};

@@ -13,8 +13,6 @@ int cidr_add(
 /* Each range gets the flags of all that cover it: the trie tells only the longest that matches, but
  * in istio's rules an exclusion wins whatever its length. */
 void cidr_flatten(struct redirect_rules *r);
-/* Flags of the longest range that covers `a`, as the trie would say; 0: none. */
-uint32_t cidr_look_up(const struct redirect_rules *r, const struct redirect_address *a);
 /* Does a range of these flags begin in 127.0.0.0/8 or at ::1? */
 int cidr_has_loopback(const struct redirect_rules *r, uint32_t flags);
 /* "10.1.2.3" or "fd00::1"; -1: neither. */
