@@ -190,10 +190,13 @@ static void check_redirect(struct table *t)
 	const enum outcome wrong = t->o->redirect ? PROBLEM : NOTE;
 	struct redirect_can can = {.interfaces = false};
 	char cgroup[POD_CGROUP_TOP_SIZE];
+	struct redirect_ceiling ceiling = {.worker_uid = 0};
 	struct err e;
 	struct statfs fs;
 	int level;
 
+	if (redirect_ceiling_read(t->o->redirect_allow, &ceiling, &e))
+		row(t, wrong, "--redirect-allow", "%s", e.msg);
 	if (t->o->redirect && !pod_cgroup_top(t->o, cgroup)) {
 		if (access(cgroup, F_OK))
 			row(t, PROBLEM, "cgroup of all pods", "%s: %s: mend --redirect-cgroup",

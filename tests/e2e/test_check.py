@@ -208,6 +208,13 @@ def test_it_connects_without_a_pod(node):
     assert connected(node) == 1
 
 
+def test_words_of_redirect_allow(check):
+    _, rows = check.run('--redirect', '--redirect-allow', 'strict')
+    assert '--redirect-allow' not in rows
+    code, rows = check.run('--redirect', '--redirect-allow', 'accelerate-node')
+    assert code == 1 and rows['--redirect-allow'][0] == 'PROBLEM' and 'is gone' in rows['--redirect-allow'][1]
+
+
 def test_never_connected_says_why(node):
     node.istiod.process.stop()
     node.agentd.start()
