@@ -37,8 +37,7 @@ int redirect_granted_check(struct broker_states *s, const struct uuid *pod,
 	if (!redirect_check(rules, c, e))
 		return 0;
 	/* What no ceiling allows is nothing that it lost. */
-	highest.permissive = highest.exclusions = highest.probes = highest.accelerate =
-	    highest.between = highest.is_manifests = true;
+	highest.permissive = highest.exclusions = highest.probes = highest.is_manifests = true;
 	return !redirect_check(rules, &highest, &why) && was_given(s, pod, rules) ? 1 : -1;
 }
 
