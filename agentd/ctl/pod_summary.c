@@ -113,6 +113,15 @@ static void show_asked(const json_t *pod)
 	    "probes let in", json_object_get(json_object_get(pod, "redirect"), "probe_ports"));
 }
 
+static void show_wasm(json_t *filters)
+{
+	const char *name;
+	json_t *why;
+
+	json_object_foreach (filters, name, why)
+		row("remote wasm", "%s: %s", name, ctl_string(filters, name));
+}
+
 /* How istiod takes a machine. */
 static void show_registration(const json_t *r)
 {
@@ -224,7 +233,7 @@ void ctl_pod_summary(const json_t *pod)
 	show_health(json_object_get(pod, "health"));
 	show_redirect(json_object_get(pod, "redirect"));
 	show_asked(pod);
-	show_list("remote wasm", json_object_get(pod, "remote_wasm"));
+	show_wasm(json_object_get(pod, "remote_wasm"));
 	show_collectors(json_object_get(pod, "sends_to"));
 	show_dns(json_object_get(pod, "dns"));
 	show_limits(json_object_get(pod, "limits"));

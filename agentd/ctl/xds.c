@@ -42,7 +42,7 @@ static bool has_problem(const json_t *x)
 	const char *url;
 	json_t *type;
 
-	if (json_array_size(json_object_get(ads, "remote_wasm")) ||
+	if (json_object_size(json_object_get(ads, "remote_wasm")) ||
 	    json_array_size(json_object_get(x, "warming")))
 		return true;
 	json_object_foreach (json_object_get(ads, "types"), url, type)
@@ -114,12 +114,12 @@ static void add_warming(struct table *t, const char *pod, const json_t *x)
 /* Of pilot-agent it would have had a file. */
 static void add_wasm(struct table *t, const char *pod, const json_t *ads)
 {
-	const json_t *name;
-	size_t i;
+	json_t *filters = json_object_get(ads, "remote_wasm");
+	const char *name;
+	json_t *said;
 
-	json_array_foreach (json_object_get(ads, "remote_wasm"), i, name) {
-		auto_free char *why = mem_printf("%s: Envoy cannot fetch its remote module",
-		    json_is_string(name) ? json_string_value(name) : "?");
+	json_object_foreach (filters, name, said) {
+		auto_free char *why = mem_printf("%s: %s", name, ctl_string(filters, name));
 
 		table_row(t, pod, "Wasm", "", "", "", "", "", "", why, NULL);
 	}

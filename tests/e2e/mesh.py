@@ -151,25 +151,48 @@ def captured_plain():
 PLAIN_SERVER = {'clusters': [_cluster('app', '127.0.0.1', APP)], 'listeners': [_listener('plain', INBOUND, [_tcp('app')])]}
 
 
-# --- a filter that istiod sends by itself ---
-PLUGIN = 'extensions.istio.io/wasmplugin/demo.remote'
-_FILTERS = f'{_TYPE}filters.http.'
+# --- filters that istiod sends by themselves (ECDS) ---
+def _filter_type(layer, name, message):
+    return f'{_TYPE}filters.{layer}.{name}.v3.{message}'
 
 
-def plugged():
-    """A server without mTLS whose requests go through PLUGIN."""
-    chain = _hcm('plain', 'app')
-    chain['filters'][0]['typed_config']['http_filters'].insert(0, {'name': PLUGIN, 'config_discovery': {
-        'config_source': {'ads': {}, 'resource_api_version': 'V3', 'initial_fetch_timeout': '0s'},
-        'type_urls': [f'{_FILTERS}wasm.v3.Wasm', f'{_FILTERS}rbac.v3.RBAC']}})
-    return {'clusters': [_cluster('app', '127.0.0.1', APP)], 'listeners': [_listener('plain', INBOUND, [chain])]}
+def _slot(layer, name, rbac):
+    types = [_filter_type(layer, 'wasm', 'Wasm')] + ([_filter_type(layer, 'rbac', 'RBAC')] if rbac else [])
+    return {'name': name, 'config_discovery': {
+        'config_source': {'ads': {}, 'resource_api_version': 'V3', 'initial_fetch_timeout': '0s'}, 'type_urls': types}}
 
 
-# As istiod sends a WasmPlugin's (status-listener.md 5); as a plugin that asks for nothing.
-REMOTE_PLUGIN = {'name': PLUGIN, 'typed_config': {'@type': f'{_FILTERS}wasm.v3.Wasm', 'config': {'name': 'demo.remote', 'vm_config': {
-    'runtime': 'envoy.wasm.runtime.v8', 'code': {'remote': {
-        'sha256': 'nil', 'http_uri': {'uri': 'oci://registry.example/plugin:1', 'cluster': '_', 'timeout': '30s'}}}}}}}
-OPEN_PLUGIN = {'name': PLUGIN, 'typed_config': {'@type': f'{_FILTERS}rbac.v3.RBAC'}}
+def extended(slots):
+    """A server without mTLS, with a listener for each {port: (layer, name, does the slot take RBAC)}."""
+    listeners = []
+    for port, (layer, name, rbac) in slots.items():
+        chain = _hcm('plain', 'app')
+        filters = chain['filters'] if layer == 'network' else chain['filters'][0]['typed_config']['http_filters']
+        filters.insert(0, _slot(layer, name, rbac))
+        listeners.append(_listener(name, port, [chain]))
+    return {'clusters': [_cluster('app', '127.0.0.1', APP)], 'listeners': listeners}
+
+
+# What istiod adds to each plugin for its agent (wasm-sts.md A1).
+PULL_SECRET = '{"auths":{"registry.example":{"auth":"b25seS10aGUtYWdlbnQ="}}}'
+_FOR_THE_AGENT = {'ISTIO_META_WASM_IMAGE_PULL_SECRET': PULL_SECRET, 'ISTIO_META_WASM_IMAGE_PULL_POLICY': 'IfNotPresent',
+                  'ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION': '4711'}
+_NOT_FETCHED = {'remote': {'http_uri': {'uri': 'oci://registry.example/plugin:1', 'cluster': '_', 'timeout': '30s'}}}
+
+
+def plugin(name, layer='http', opens=False, code=None, struct=None):
+    """As istiod sends a WasmPlugin's; with `struct` in a TypedStruct of that type, as it sends an EnvoyFilter's."""
+    config = {'config': {'name': name, 'failure_policy': 'FAIL_OPEN' if opens else 'FAIL_CLOSED', 'vm_config': {
+        'runtime': 'envoy.wasm.runtime.v8', 'code': code or _NOT_FETCHED,
+        'environment_variables': {'key_values': {'COLOUR': 'red', **_FOR_THE_AGENT}}}}}
+    kind = _filter_type(layer, 'wasm', 'Wasm')
+    typed = {'@type': f'type.googleapis.com/{struct}', 'type_url': kind, 'value': config} if struct else {'@type': kind, **config}
+    return {'name': name, 'typed_config': typed}
+
+
+def rbac(name, **rules):
+    """Without rules all passes, with empty ones nothing."""
+    return {'name': name, 'typed_config': {'@type': _filter_type('http', 'rbac', 'RBAC'), **rules}}
 
 
 def watched():

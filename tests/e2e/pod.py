@@ -53,6 +53,7 @@ class Load:
 
 class Pod:
     ip_version = 'v4'  # that Envoy is started with
+    drain_s = 45
 
     def __init__(self, node, name, sa=None, ns='demo', manifest=True, above='', **manifest_fields):
         self.node, self.name, self.ns, self.sa = node, name, ns, sa or name
@@ -152,7 +153,7 @@ class Pod:
         root.mkdir()
         return self.netns.command(
             'unshare', '--mount', '--propagation', 'unchanged', HERE / 'container', root, self.mount,
-            self.certs, envoy_binary(), '-c', './etc/istio/proxy/envoy-rev.json', '--drain-time-s', 45,
+            self.certs, envoy_binary(), '-c', './etc/istio/proxy/envoy-rev.json', '--drain-time-s', self.drain_s,
             '--drain-strategy', 'immediate', '--local-address-ip-version', self.ip_version,
             '--file-flush-interval-msec', 1000, '--disable-hot-restart', '--allow-unknown-static-fields',
             '-l', 'warning', '--skip-deprecated-logs', '--log-format', LOG_FORMAT, '--concurrency', 1, *more)

@@ -64,28 +64,6 @@ def test_envoy_accepts_the_bootstrap(node):
     assert status == 0 and 'OK' in said, said
 
 
-def test_a_plugin_that_nobody_fetches_is_named(node):
-    """Each request is 503 while the pod is ready, so agentd says why, until there is another plugin."""
-    pod = node.pod('web')
-    node.istiod.set(pod.id, **mesh.plugged(), extensions=[mesh.REMOTE_PLUGIN])
-    node.agentd.start()
-    pod.start_app()
-    pod.start_envoy().wait_ready()
-
-    def shown():
-        page = next(p for p in node.agentd.ctl('pods')['pods'] if p['uid'] == pod.uid)
-        return page.get('remote_wasm', []), xds_of(pod).get('remote_wasm', []), node.agentd.metric('agentd_xds_remote_wasm', 'pod="web"')
-    wait_for('the plugin', lambda: shown() == ([mesh.PLUGIN], [mesh.PLUGIN], 1))
-    assert pod.netns.http(mesh.INBOUND)[0] == 503
-    assert pod.netns.http(STATUS, '/healthz/ready')[0] == 200
-    status, text = node.agentd.ctl_text('xds', pod.label)
-    assert status == 1 and f'{mesh.PLUGIN}: Envoy cannot fetch its remote module' in text
-    assert mesh.PLUGIN in node.agentd.ctl_text('pods', pod.label)[1]
-    node.istiod.set(pod.id, extensions=[mesh.OPEN_PLUGIN])
-    wait_for('the other plugin', lambda: pod.netns.http(mesh.INBOUND)[0] == 200)
-    assert shown() == ([], [], 0) and node.agentd.ctl_text('xds', pod.label)[0] == 0
-
-
 def test_a_refused_push_is_seen_by_istiod_and_agentctl(pair):
     client, _ = pair
     node = client.node

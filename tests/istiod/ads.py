@@ -218,7 +218,7 @@ class Delta(Stream):
     async def _push(self, sub, there, always, missing):
         wanted = there if sub.wildcard else {n: r for n, r in there.items() if n in sub.names}
         new = {n: r for n, r in wanted.items() if sub.sent.get(n) != r.version}
-        gone = (sub.sent.keys() - wanted.keys()) | missing
+        gone = (sub.sent.keys() - wanted.keys()) | missing if sub.kind.removes else ()
         if not (new or gone or always):
             return
         sub.sent = {n: r.version for n, r in wanted.items()}

@@ -23,6 +23,8 @@ from .messages import NameTable, ProxyConfig
 
 PREFIX = 'type.googleapis.com/'
 # What an Any inside a resource may hold: importing a module is what makes its messages known.
+for _module in ('udpa.type.v1.typed_struct', 'xds.type.v3.typed_struct'):
+    importlib.import_module(f'{_module}_pb2')
 for _module in ('config.bootstrap.v3.bootstrap', 'extensions.filters.http.router.v3.router',
                 'extensions.filters.network.http_connection_manager.v3.http_connection_manager',
                 'extensions.filters.network.tcp_proxy.v3.tcp_proxy',
@@ -33,13 +35,15 @@ for _module in ('config.bootstrap.v3.bootstrap', 'extensions.filters.http.router
                 'extensions.access_loggers.stream.v3.stream',
                 'extensions.access_loggers.grpc.v3.als',
                 'extensions.filters.http.rbac.v3.rbac',
-                'extensions.filters.http.wasm.v3.wasm'):
+                'extensions.filters.http.wasm.v3.wasm',
+                'extensions.filters.network.wasm.v3.wasm'):
     importlib.import_module(f'envoy.{_module}_pb2')
 
 
 class Kind:
-    def __init__(self, stem, message, name_field, wildcard):
+    def __init__(self, stem, message, name_field, wildcard, removes=True):
         self.stem, self.message, self.name_field, self.wildcard = stem, message, name_field, wildcard
+        self.removes = removes  # delta says which are gone
         self.type_url = PREFIX + message.DESCRIPTOR.full_name
 
 
@@ -49,7 +53,7 @@ KINDS = (
     Kind('endpoints', endpoint_pb2.ClusterLoadAssignment, 'cluster_name', False),
     Kind('listeners', listener_pb2.Listener, 'name', True),
     Kind('routes', route_pb2.RouteConfiguration, 'name', False),
-    Kind('extensions', extension_pb2.TypedExtensionConfig, 'name', False),
+    Kind('extensions', extension_pb2.TypedExtensionConfig, 'name', False, removes=False),
     Kind('names', NameTable, None, True),
     Kind('anchors', ProxyConfig, None, True),
 )

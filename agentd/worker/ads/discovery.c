@@ -218,17 +218,6 @@ int discovery_each_name(enum discovery_flavour flavour, struct pbwire msg, disco
 	return more < 0 ? malformed(e, "request") : 0;
 }
 
-/* The next `size` bytes at a reader, as they are. */
-static void put_raw(struct evbuffer *out, struct pbwire from, size_t size)
-{
-	struct evbuffer_iovec room;
-
-	evbuffer_reserve_space(out, (ev_ssize_t)size, &room, 1);
-	from.left = size;
-	room.iov_len = pbwire_copy(from, room.iov_base, size);
-	evbuffer_commit_space(out, &room, 1);
-}
-
 /* All fields of a node but id and metadata, whatever wire type those claim to have. */
 static int keep_node(struct evbuffer *kept, const struct pbwire_field *node, struct err *e)
 {
@@ -240,7 +229,7 @@ static int keep_node(struct evbuffer *kept, const struct pbwire_field *node, str
 		return malformed(e, "node");
 	while ((more = pbwire_next(&r, &f)) > 0) {
 		if (f.number != NODE_ID && f.number != NODE_METADATA)
-			put_raw(kept, before, f.size);
+			pbwire_put_raw(kept, before, f.size);
 		before = r;
 	}
 	return more < 0 ? malformed(e, "node") : 0;
@@ -255,7 +244,7 @@ static int split_node(
 
 	while ((more = pbwire_next(&msg, &f)) > 0) {
 		if (f.number != number)
-			put_raw(rest, before, f.size);
+			pbwire_put_raw(rest, before, f.size);
 		else if (keep_node(node, &f, e))
 			return -1;
 		before = msg;
@@ -293,8 +282,7 @@ static void put_error(struct evbuffer *out, uint32_t field, const char *why)
 
 	pbwire_put_varint(status, STATUS_CODE, RPC_CODE_OF_NACK);
 	put_string(status, STATUS_MESSAGE, why);
-	pbwire_put_bytes(out, field, evbuffer_pullup(status, -1), evbuffer_get_length(status));
-	evbuffer_free(status);
+	pbwire_put_message(out, field, status);
 }
 
 void discovery_put_ack(struct evbuffer *out, enum discovery_flavour flavour,

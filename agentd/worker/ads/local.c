@@ -54,22 +54,26 @@ void ads_local_subscribe(const struct ads_local *l, enum discovery_flavour f, st
 	}
 }
 
+void ads_local_answer(const struct local_stream *at, struct account_type *t,
+    const struct discovery_response *r, const char *why)
+{
+	struct evbuffer *out = evbuffer_new();
+
+	ads_account_settle(at->account, t, why);
+	discovery_put_ack(out, at->flavour, r, why);
+	send_buffer(at->up, out);
+}
+
 static void handle(const struct local *one, const struct local_stream *at,
     const struct discovery_response *r, const struct rpc_msg *m)
 {
-	struct evbuffer *out;
 	struct err e = {0};
 	struct account_type *t;
-	const char *why;
 
 	if (r->resources == 0)
 		return; /* neither handled nor ACKed (istio-agent.md 0.4) */
 	t = ads_account_response(at->account, r);
-	why = one->handler(one->ctx, m, &e) ? e.msg : NULL;
-	ads_account_settle(at->account, t, why);
-	out = evbuffer_new();
-	discovery_put_ack(out, at->flavour, r, why);
-	send_buffer(at->up, out);
+	ads_local_answer(at, t, r, one->handler(one->ctx, m, &e) ? e.msg : NULL);
 }
 
 bool ads_local_take(const struct ads_local *l, const struct local_stream *at,

@@ -4,6 +4,7 @@
 #pragma once
 #include "discovery.h"
 
+struct account_type;
 struct ads_account;
 struct local;
 struct rpc_stream;
@@ -27,6 +28,9 @@ struct local_stream {
 	struct rpc_stream *up;
 	struct ads_account *account;
 };
+/* An ACK, or with `why` a NACK, to istiod and in the account; `t` may be NULL. */
+void ads_local_answer(const struct local_stream *at, struct account_type *t,
+    const struct discovery_response *r, const char *why);
 /* False: agentd does not take this type.  Else it was handled and answered with an ACK or a NACK.
  */
 bool ads_local_take(const struct ads_local *l, const struct local_stream *at,

@@ -2,9 +2,9 @@
  *
  * Envoy's request -> the first, and each that has a node, gets our node; others go on as they came
  *   -> after the first for listeners: the subscriptions of agentd's own, and the health.
- * istiod's response -> a local type: its handler, and an ACK or NACK; an Envoy type: on as it came,
- *   but one that takes everything away right after a reconnect waits (hold.h); others: dropped
- *   without an ACK.
+ * istiod's response -> a local type: its handler, and an ACK or NACK; extensions: rewritten
+ *   (wasm.h); another Envoy type: on as it came, but one that takes everything away right after a
+ *   reconnect waits (hold.h); others: dropped without an ACK.
  *
  * Reading stops where writing is slow, in both directions.  A message that was already asked for
  * comes even after rpc_pause(): one on top of the limit.  An Envoy that leaves its queue full for
@@ -43,6 +43,7 @@ struct ads_relay {
 	struct ads_local locals;
 	struct ads_account account;
 	struct ads_wasm wasm;
+	unsigned wasm_told; /* wasm.changes when the owner heard of them */
 	struct ads_hold *hold;
 	bool asked, subscribed;  /* a request, and ours, went up on this stream */
 	bool probed;             /* `sick` is true */
@@ -92,6 +93,14 @@ void ads_relay_health(struct ads_relay *r, const char *why)
 		say_health(r);
 }
 
+static void tell_plugins(struct ads_relay *r)
+{
+	if (r->wasm_told == r->wasm.changes)
+		return;
+	r->wasm_told = r->wasm.changes;
+	r->o.plugins(r->o.ctx);
+}
+
 /* 1: it went up with our node; 0: it can go up as it is. */
 static int read_request(
     struct ads_relay *r, struct discovery_request *q, struct pbwire msg, struct err *e)
@@ -101,6 +110,8 @@ static int read_request(
 	ads_metrics_count(r->o.metrics, r->o.metrics->requests);
 	ads_metrics_answered(r->o.metrics, ads_account_request(&r->account, q));
 	ads_hold_request(r->hold, q);
+	ads_wasm_request(&r->wasm, r->o.pair->flavour, q, msg);
+	tell_plugins(r);
 	if (r->asked && !q->has_node)
 		return 0;
 	return send_with_our_node(r, msg, e) ? -1 : 1;
@@ -231,12 +242,36 @@ static void on_pass(void *ctx, const void *bytes, size_t len)
 	look_at_queue(r);
 }
 
+static void extensions_to_envoy(
+    struct ads_relay *r, const struct discovery_response *d, const struct rpc_msg *m)
+{
+	const struct ads_pair *pair = r->o.pair;
+	const struct local_stream at = {pair->flavour, pair->up, &r->account};
+	struct account_type *t = ads_account_response(&r->account, d);
+	struct evbuffer *out = evbuffer_new();
+	struct err e;
+	int rc = ads_wasm_response(&r->wasm, pair->flavour, discovery_reader(m), out, &e);
+
+	if (rc > 0)
+		send_buffer(pair->down, take(out));
+	else if (rc == 0)
+		rpc_forward(pair->down, m);
+	else
+		ads_local_answer(&at, t, d, e.msg);
+	if (out)
+		evbuffer_free(out);
+	look_at_queue(r);
+	tell_plugins(r);
+}
+
 static bool to_envoy(
     struct ads_relay *r, const struct discovery_response *d, const struct rpc_msg *m)
 {
+	if (!strcmp(d->type_url, TYPE_EXTENSION)) {
+		extensions_to_envoy(r, d, m);
+		return true;
+	}
 	ads_account_response(&r->account, d);
-	if (!strcmp(d->type_url, TYPE_EXTENSION))
-		ads_wasm_response(&r->wasm, r->o.pair->flavour, discovery_reader(m));
 	switch (ads_hold_response(r->hold, r->o.pair->flavour, d, m)) {
 	case ADS_HOLD_PASS:
 		rpc_forward(r->o.pair->down, m);
@@ -271,6 +306,7 @@ void ads_relay_up_ended(struct ads_relay *r)
 {
 	r->asked = r->subscribed = false;
 	ads_account_stream_ended(&r->account);
+	ads_wasm_stream_ended(&r->wasm);
 	ads_hold_stream_ended(r->hold);
 }
 

@@ -1,7 +1,8 @@
 /* relay.h - the messages between one Envoy and istiod, carried on as the bytes they came in.
  *
  * The relay reads the type URL and the nonce of each message.  The first request, and each that has
- * a node, gets our node id and metadata (architecture decisions.md 6).  Types of ads_relay_take()
+ * a node, gets our node id and metadata (architecture decisions.md 6).  Of extensions, Wasm filters
+ * are changed (wasm.h).  Types of ads_relay_take()
  * are subscribed to right after Envoy's first LDS request, answered (ACK or NACK) here and never
  * shown to Envoy; foreign types are dropped (istio-agent.md 1.4-1.5).  A first push that removes
  * all clusters or listeners is held for 30 s (hold.h).
@@ -44,6 +45,7 @@ struct ads_relay_options {
 	struct log_budget *log;
 	const struct ads_metrics *metrics;
 	void (*unread)(void *ctx, const char *why); /* Envoy does not read: end it */
+	void (*plugins)(void *ctx);                 /* what ads_relay_wasm() has changed */
 	void *ctx;
 };
 

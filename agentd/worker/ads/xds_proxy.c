@@ -54,8 +54,7 @@ struct xds_proxy {
 	const struct pod *pod;
 	const struct node *node;
 	struct istiod *istiod;
-	xds_token token;
-	void *token_ctx;
+	struct xds_owner owner;
 	struct xds_listener listener;
 	struct ads_relay *relay;
 
@@ -269,6 +268,13 @@ static void on_unread(void *ctx, const char *why)
 	end_stream(x, RPC_UNAVAILABLE, why);
 }
 
+static void on_plugins(void *ctx)
+{
+	const struct xds_proxy *x = ctx;
+
+	x->owner.plugins(x->owner.ctx);
+}
+
 static void begin_answers(struct xds_proxy *x)
 {
 	ads_said_clear(&x->said);
@@ -325,7 +331,7 @@ static int open_up(struct xds_proxy *x, struct rpc_channel *c, int *status, stru
 {
 	static const struct rpc_events events = {
 	    .message = on_up_message, .writable = on_up_writable, .closed = on_up_closed};
-	const struct token *token = x->token(x->token_ctx, e);
+	const struct token *token = x->owner.token(x->owner.ctx, e);
 
 	*status = RPC_UNAUTHENTICATED;
 	if (!token)
@@ -410,7 +416,7 @@ void xds_proxy_token_changed(struct xds_proxy *x)
 }
 
 struct xds_proxy *xds_proxy_new(
-    const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx)
+    const struct pod *p, const struct node *n, struct istiod *i, const struct xds_owner *owner)
 {
 	struct xds_proxy *x = mem_zalloc(sizeof(*x));
 	const struct ads_relay_options relay = {.loop = istiod_loop(i),
@@ -421,14 +427,14 @@ struct xds_proxy *xds_proxy_new(
 	    .log = &x->log,
 	    .metrics = &x->metrics,
 	    .unread = on_unread,
+	    .plugins = on_plugins,
 	    .ctx = x};
 
 	x->loop = istiod_loop(i);
 	x->pod = p;
 	x->node = n;
 	x->istiod = i;
-	x->token = token;
-	x->token_ctx = ctx;
+	x->owner = *owner;
 	ads_metrics_init(&x->metrics, p);
 	x->relay = ads_relay_new(&relay);
 	return x;

@@ -23,12 +23,15 @@ struct rpc_stream;
 struct token;
 struct xds_proxy;
 
-/* The pod's token, read again for every stream; NULL and `e` when none is valid now.
- */
-typedef const struct token *(*xds_token)(void *ctx, struct err *e);
+struct xds_owner {
+	/* The pod's token, read again for every stream; NULL and `e` when none is valid now. */
+	const struct token *(*token)(void *ctx, struct err *e);
+	void (*plugins)(void *ctx); /* what xds_proxy_wasm() has changed */
+	void *ctx;
+};
 /* `p` and `n` outlive the proxy. */
 struct xds_proxy *xds_proxy_new(
-    const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx);
+    const struct pod *p, const struct node *n, struct istiod *i, const struct xds_owner *owner);
 /* How much may wait for Envoy, and where it is counted; borrowed.  Before the first stream. */
 void xds_proxy_limit(struct xds_proxy *x, struct limits *l);
 size_t xds_proxy_queued(const struct xds_proxy *x); /* bytes that wait for Envoy now */
@@ -56,5 +59,5 @@ unsigned xds_proxy_refused(const struct xds_proxy *x); /* types whose last push 
 const struct ads_wasm *xds_proxy_wasm(const struct xds_proxy *x); /* wasm.h */
 /* connected (istiod answered on the present stream), held (Envoy is here, istiod is not), flavour,
  * node_id, opened, displaced, unread, types{url: {version, nonce, acked, nacked, refused,
- * last_nack}}, remote_wasm (names), why_not, retry_at (Unix seconds, 0: no back-off) */
+ * last_nack}}, remote_wasm{name: why}, why_not, retry_at (Unix seconds, 0: no back-off) */
 json_t *xds_proxy_dump(const struct xds_proxy *x);

@@ -140,6 +140,30 @@ int pbwire_next(struct pbwire *r, struct pbwire_field *f)
 	return 1;
 }
 
+int pbwire_only_field(struct pbwire msg, uint32_t number, struct pbwire_field *f)
+{
+	struct pbwire_field one;
+	int more, found = 0;
+
+	while ((more = pbwire_next(&msg, &one)) > 0)
+		if (one.number == number) {
+			*f = one;
+			found++;
+		}
+	return more < 0 || found > 1 ? -1 : found;
+}
+
+int pbwire_only(struct pbwire msg, uint32_t number, struct pbwire *bytes)
+{
+	struct pbwire_field f;
+	int found = pbwire_only_field(msg, number, &f);
+
+	if (found <= 0)
+		return found;
+	*bytes = f.bytes;
+	return f.type == PBWIRE_BYTES ? 1 : -1;
+}
+
 size_t pbwire_copy(struct pbwire payload, void *out, size_t size)
 {
 	size_t n = payload.left < size ? payload.left : size;
@@ -208,4 +232,22 @@ void pbwire_put_bytes(struct evbuffer *out, uint32_t number, const void *data, s
 	put_raw_varint(out, (uint64_t)number << 3 | PBWIRE_BYTES);
 	put_raw_varint(out, size);
 	evbuffer_add(out, data, size);
+}
+
+void pbwire_put_message(struct evbuffer *out, uint32_t number, struct evbuffer *message)
+{
+	put_raw_varint(out, (uint64_t)number << 3 | PBWIRE_BYTES);
+	put_raw_varint(out, evbuffer_get_length(message));
+	evbuffer_add_buffer(out, message);
+	evbuffer_free(message);
+}
+
+void pbwire_put_raw(struct evbuffer *out, struct pbwire from, size_t size)
+{
+	struct evbuffer_iovec room;
+
+	evbuffer_reserve_space(out, (ev_ssize_t)size, &room, 1);
+	from.left = size;
+	room.iov_len = pbwire_copy(from, room.iov_base, size);
+	evbuffer_commit_space(out, &room, 1);
 }

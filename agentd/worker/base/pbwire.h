@@ -33,6 +33,9 @@ struct pbwire_field {
 void pbwire_init(struct pbwire *r, const struct iovec *iov, size_t n);
 /* 1: `f` is the next field.  0: end.  -1: malformed (the reader then stays there). */
 int pbwire_next(struct pbwire *r, struct pbwire_field *f);
+/* 1: the only field of this number; 0: there is none; -1: several, or the message is malformed. */
+int pbwire_only_field(struct pbwire msg, uint32_t number, struct pbwire_field *f);
+int pbwire_only(struct pbwire msg, uint32_t number, struct pbwire *bytes); /* -1: or no bytes */
 /* Copy the `left` bytes of a payload; `size` must be at least that.  Returns the count. */
 size_t pbwire_copy(struct pbwire payload, void *out, size_t size);
 /* Copy a payload as a C string; -1 if it does not fit, holds a NUL, or is not UTF-8. */
@@ -41,3 +44,7 @@ int pbwire_string(struct pbwire payload, char *out, size_t size);
 /* Writers: append one field. */
 void pbwire_put_varint(struct evbuffer *out, uint32_t number, uint64_t value);
 void pbwire_put_bytes(struct evbuffer *out, uint32_t number, const void *data, size_t size);
+void pbwire_put_message(
+    struct evbuffer *out, uint32_t number, struct evbuffer *message); /* freed */
+/* Append the next `size` bytes at a reader as they are. */
+void pbwire_put_raw(struct evbuffer *out, struct pbwire from, size_t size);

@@ -1,8 +1,11 @@
 /* ads.c - the pod's ADS stream: carried to istiod with the pod's own credential (xds_proxy.h).
  *
  * directory -> the proxy is there, and services below take types of it -> a call comes -> it is the
- * proxy's.  Another token -> its next try need not wait.
+ * proxy's.  Another token -> its next try need not wait.  A Wasm filter that Envoy cannot have ->
+ * the pod is not served in full.
  */
+#include "common/err.h"
+#include "common/mem.h"
 #include "identity.h"
 #include "rows.h"
 #include "server.h"
@@ -13,6 +16,7 @@
 struct pod_ads {
 	struct pod_context *context;
 	struct xds_proxy *proxy; /* NULL until there is a directory */
+	struct err wasm;         /* a Wasm filter that the pod's Envoy cannot have */
 };
 
 static const struct token *valid_token(void *ctx, struct err *e)
@@ -22,12 +26,25 @@ static const struct token *valid_token(void *ctx, struct err *e)
 	return pod_identity_credential(a->context->identity, e);
 }
 
+static void on_plugins(void *ctx)
+{
+	struct pod_ads *a = ctx;
+	const struct ads_wasm *w = xds_proxy_wasm(a->proxy);
+	char why[ERR_MSG_SIZE];
+
+	a->wasm = (struct err){0};
+	if (ads_wasm_why(w, why, sizeof(why)))
+		err_set(&a->wasm, ERR_PRECONDITION, "%s", why);
+	pod_tell_progress(a->context);
+}
+
 static void on_directory(void *s)
 {
 	struct pod_ads *a = s;
 	struct pod_context *c = a->context;
+	const struct xds_owner owner = {valid_token, on_plugins, a};
 
-	a->proxy = xds_proxy_new(c->pod, c->node, c->plane->istiod, valid_token, a);
+	a->proxy = xds_proxy_new(c->pod, c->node, c->plane->istiod, &owner);
 	xds_proxy_limit(a->proxy, pod_server_limits(c->server));
 	c->ads = a->proxy;
 }
@@ -76,8 +93,28 @@ static void dump(void *s, json_t *o)
 {
 	const struct pod_ads *a = s;
 
-	if (a->proxy && ads_wasm_count(xds_proxy_wasm(a->proxy)))
+	if (a->proxy && xds_proxy_wasm(a->proxy)->n)
 		json_object_set_new(o, "remote_wasm", ads_wasm_dump(xds_proxy_wasm(a->proxy)));
+}
+
+static enum pod_progress progress(void *s, const struct err **why)
+{
+	const struct pod_ads *a = s;
+
+	*why = &a->wasm;
+	return a->wasm.code ? POD_DEGRADED : POD_FINE;
+}
+
+static void measure_wasm(const struct ads_wasm *w, const char *labels)
+{
+	struct metric *m = metric_gauge("agentd_xds_remote_wasm",
+	    "Wasm filters of the pod that are not in force, for Envoy cannot have their modules: "
+	    "traffic passes (open) or does not (closed).");
+	auto_free char *open = mem_printf("%s,policy=\"open\"", labels);
+	auto_free char *closed = mem_printf("%s,policy=\"closed\"", labels);
+
+	metric_set(m, open, w->open);
+	metric_set(m, closed, w->n - w->open);
 }
 
 static void measure(void *s, const char *labels)
@@ -86,12 +123,10 @@ static void measure(void *s, const char *labels)
 
 	if (!a->proxy)
 		return;
+	measure_wasm(xds_proxy_wasm(a->proxy), labels);
 	metric_set(metric_gauge("agentd_xds_refused_types",
 		       "Types of configuration whose last push the pod's Envoy refused."),
 	    labels, xds_proxy_refused(a->proxy));
-	metric_set(metric_gauge("agentd_xds_remote_wasm",
-		       "Extensions of the pod's Envoy whose Wasm module it cannot fetch."),
-	    labels, ads_wasm_count(xds_proxy_wasm(a->proxy)));
 }
 
 static enum served served(void *s, struct err *why)
@@ -115,6 +150,7 @@ const struct pod_service pod_ads_service = {
     .directory = on_directory,
     .token = on_token,
     .served = served,
+    .progress = progress,
     .call = on_call,
     .uses = uses,
     .dump = dump,
