@@ -104,8 +104,8 @@ static void every_problem_is_told(void **state)
 	    {XDS(POD("a/b", "", "true", "\"refused\":false")), "bad cluster"},
 	    {XDS(POD("a/b", "", "false", "\"refused\":true,\"last_nack\":\"bad key\"")), "bad key"},
 	    {XDS(POD("a/b", "", "false", "\"refused\":false,\"why_not\":\"no CA\"")), "no CA"},
-	    {XDS("{\"pod\":\"a/b\",\"ads\":{\"remote_wasm\":[\"demo.auth\"]}}"),
-		"demo.auth: Envoy cannot fetch its remote module"},
+	    {XDS("{\"pod\":\"a/b\",\"ads\":{\"remote_wasm\":{\"demo.auth\":\"no module\"}}}"),
+		"demo.auth: no module"},
 	    {XDS(POD("a/b", "gone", "false", "\"refused\":false") "," FINE("a/c")), "gone"},
 	};
 

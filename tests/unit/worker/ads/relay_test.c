@@ -14,6 +14,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "extension.h"
 #include "tests/fake/istiod.h"
 #include "tests/fake/loop.h"
 #include "worker/ads/metrics.h"
@@ -42,9 +43,10 @@ struct world {
 	struct ads_relay *relay;
 	const char *nack; /* what the local handler says; NULL: it is content */
 	unsigned handled;
-	unsigned unread; /* how often Envoy was given up */
-	int malformed;   /* what the last request was answered */
-	bool anew;       /* the streams have to begin anew */
+	unsigned unread;  /* how often Envoy was given up */
+	unsigned plugins; /* how often the owner heard of them */
+	int malformed;    /* what the last request was answered */
+	bool anew;        /* the streams have to begin anew */
 };
 
 /* ---- the owner of the streams ---- */
@@ -106,6 +108,13 @@ static void on_unread(void *ctx, const char *why)
 	end_pair(w);
 }
 
+static void on_plugins(void *ctx)
+{
+	struct world *w = ctx;
+
+	w->plugins++;
+}
+
 static void on_turn(void *ctx, struct rpc_channel *c)
 {
 	static const struct rpc_events events = {
@@ -150,6 +159,7 @@ static int setup(void **state)
 	    .log = &w->log,
 	    .metrics = &w->metrics,
 	    .unread = on_unread,
+	    .plugins = on_plugins,
 	    .ctx = w,
 	    .loop = w->loop = fake_loop(),
 	};
@@ -283,28 +293,67 @@ static void responses_reach_envoy_as_they_came(void **state)
 	assert_int_equal(fake_rpc_sent(down), 2);
 }
 
-/* One extension, demo.auth, with a Wasm module that is somewhere else; it goes on all the same. */
-static void remote_wasm_is_seen(void **state)
+/* Takes `resource`. */
+static void push_extension(struct world *w, struct rpc_stream *up, struct evbuffer *resource)
 {
-	static const char resource[] =
-	    "\022\230\001\012=type.googleapis.com/"
-	    "envoy.config.core.v3.TypedExtensionConfig\022W\012\011demo.auth\022J\012>type."
-	    "googleapis.com/"
-	    "envoy.extensions.filters.http.wasm.v3.Wasm\022\010\012\006\032\004\032\002\022\000";
-	struct world *w = *state;
-	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
-	struct evbuffer *b = evbuffer_new();
+	struct evbuffer *b =
+	    fields(text(5, "n"), text(4, TYPE_EXTENSION), wrapped(2, resource), NULL);
 
-	assert_int_equal(ads_wasm_count(ads_relay_wasm(w->relay)), 0);
-	say_text(b, 4, TYPE_EXTENSION);
-	evbuffer_add(b, resource, sizeof(resource) - 1);
 	fake_rpc_push(up, evbuffer_pullup(b, -1), evbuffer_get_length(b));
 	fake_loop_advance(w->loop, 0);
-	assert_int_equal(ads_wasm_count(ads_relay_wasm(w->relay)), 1);
-	carried_assert_sent(down, 0, evbuffer_pullup(b, -1), evbuffer_get_length(b));
 	evbuffer_free(b);
+}
+
+static struct evbuffer *remote_filter(void)
+{
+	return any(TYPE_EXTENSION,
+	    extension("demo.auth", HTTP_WASM,
+		wasm_of(remote_at("_", ""), variable(SECRET, "{}"), evbuffer_new())));
+}
+
+/* What Envoy cannot have is another thing when it gets there; the owner hears of each change. */
+static void wasm_filters_are_rewritten(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+	const char *sent;
+	size_t n;
+
+	push_extension(w, up, any(TYPE_EXTENSION, extension("r", RBAC, evbuffer_new())));
+	assert_int_equal(w->plugins, 0);
+	push_extension(w, up, remote_filter());
+	assert_int_equal(fake_rpc_sent(down), 2);
+	sent = fake_rpc_sent_bytes(down, 1, &n);
+	assert_null(memmem(sent, n, SECRET, strlen(SECRET)));
+	assert_non_null(memmem(sent, n, "demo.auth", 9));
+	assert_int_equal(w->plugins, 1);
+	assert_int_equal(ads_relay_wasm(w->relay)->n, 1);
+	SOTW(w, down, .type = TYPE_EXTENSION, .names = {"demo.auth"}, .nonce = "n");
+	assert_int_equal(w->plugins, 1);
 	end_pair(w); /* Envoy keeps what it was given */
-	assert_int_equal(ads_wasm_count(ads_relay_wasm(w->relay)), 1);
+	assert_int_equal(ads_relay_wasm(w->relay)->n, 1);
+	down = connect_envoy(w, SOTW_METHOD, &up);
+	SOTW(w, down, .type = TYPE_LISTENER, .nonce = "n");
+	assert_int_equal(ads_relay_wasm(w->relay)->n, 0);
+	assert_int_equal(w->plugins, 2);
+}
+
+/* Envoy does not see it, and would refuse it. */
+static void what_is_no_extension_is_refused(void **state)
+{
+	static const char why[] = "resource 1 is no extension with a name and a configuration";
+	struct world *w = *state;
+	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
+	const char *sent;
+	size_t n;
+
+	push_extension(w, up, text(1, "x"));
+	assert_int_equal(fake_rpc_sent(down), 0);
+	sent = fake_rpc_sent_bytes(up, 0, &n);
+	assert_non_null(memmem(sent, n, why, strlen(why)));
+	assert_int_equal(ads_relay_refused(w->relay), 1);
+	push_extension(w, up, remote_filter());
+	assert_int_equal(fake_rpc_sent(down), 1);
 }
 
 static void foreign_types_are_dropped_without_an_ack(void **state)
@@ -591,7 +640,8 @@ int main(void)
 	    TEST(a_first_request_without_a_node_gets_ours),
 	    TEST(a_malformed_request_is_not_carried),
 	    TEST(responses_reach_envoy_as_they_came),
-	    TEST(remote_wasm_is_seen),
+	    TEST(wasm_filters_are_rewritten),
+	    TEST(what_is_no_extension_is_refused),
 	    TEST(foreign_types_are_dropped_without_an_ack),
 	    TEST(acks_and_nacks_are_kept_account_of),
 	    TEST(the_account_is_bounded),

@@ -65,10 +65,16 @@ static int on_local(void *ctx, const struct rpc_msg *m, struct err *e)
 	return 0;
 }
 
+static void on_plugins(void *ctx)
+{
+	(void)ctx;
+}
+
 static int setup(void **state)
 {
 	static const struct rpc_server_options options = {.max_message = 4 << 20, .max_streams = 9};
 	struct world *w = mem_zalloc(sizeof(*w));
+	const struct xds_owner owner = {token_of, on_plugins, w};
 
 	w->loop = fake_loop();
 	w->rpc = rpc_new(w->loop);
@@ -79,7 +85,7 @@ static int setup(void **state)
 	uuid_parse(&w->pod.uid, "11111111-1111-1111-1111-111111111111");
 	w->token.jwt = "the-token";
 	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
-	w->xds = xds_proxy_new(&w->pod, NULL, w->istiod, token_of, w);
+	w->xds = xds_proxy_new(&w->pod, NULL, w->istiod, &owner);
 	w->limits = carried_limits(w->loop);
 	xds_proxy_limit(w->xds, w->limits);
 	*state = w;

@@ -4,6 +4,7 @@
  */
 #include "common/err.h"
 #include "row_rig.h"
+#include "tests/unit/worker/ads/extension.h"
 #include "tests/unit/worker/metrics_rig.h"
 #include "worker/ads/wasm.h"
 #include "worker/ads/xds_proxy.h"
@@ -25,10 +26,10 @@ static const struct pod_service *const row = &pod_ads_service;
 static void *s;
 
 static struct {
-	xds_token token;
-	void *ctx;
+	struct xds_owner owner;
 	struct limits *limits;
 	unsigned tokens;
+	unsigned progress;
 	bool freed, connected;
 	struct ads_wasm wasm;
 } world;
@@ -37,16 +38,15 @@ static struct {
 
 static struct xds_proxy *const proxy = (struct xds_proxy *)&world;
 static struct limits *const limits = (struct limits *)&world.limits;
-static const struct token *const valid = (const struct token *)&world.token;
+static const struct token *const valid = (const struct token *)&world.owner;
 
 struct xds_proxy *xds_proxy_new(
-    const struct pod *p, const struct node *n, struct istiod *i, xds_token token, void *ctx)
+    const struct pod *p, const struct node *n, struct istiod *i, const struct xds_owner *owner)
 {
 	(void)p;
 	(void)n;
 	(void)i;
-	world.token = token;
-	world.ctx = ctx;
+	world.owner = *owner;
 	return proxy;
 }
 
@@ -125,7 +125,30 @@ const struct token *pod_identity_credential(const struct pod_identity *i, struct
 	return valid;
 }
 
+void pod_tell_progress(struct pod_context *c)
+{
+	assert_ptr_equal(c, &context);
+	world.progress++;
+}
+
 /* --- the tests --- */
+
+/* istiod sends a filter of this name, whose module is remote. */
+static void has_filter(const char *name)
+{
+	struct evbuffer *filter = wasm_of(remote_at("_", ""), evbuffer_new(), evbuffer_new());
+	struct evbuffer *b = wrapped(2, any(TYPE_EXTENSION, extension(name, HTTP_WASM, filter)));
+	struct evbuffer *out = evbuffer_new();
+	struct iovec whole = {evbuffer_pullup(b, -1), evbuffer_get_length(b)};
+	struct pbwire msg;
+	struct err e;
+
+	pbwire_init(&msg, &whole, 1);
+	assert_int_equal(ads_wasm_response(&world.wasm, DISCOVERY_SOTW, msg, out, &e), 1);
+	evbuffer_free(b);
+	evbuffer_free(out);
+	world.owner.plugins(world.owner.ctx);
+}
 
 static int setup(void **state)
 {
@@ -168,7 +191,7 @@ static void made_with_token_and_limits_and_offered(void **state)
 	assert_ptr_equal(context.ads, proxy);
 	assert_ptr_equal(world.limits, limits);
 	context.identity = (struct pod_identity *)&world.tokens;
-	assert_ptr_equal(world.token(world.ctx, NULL), valid);
+	assert_ptr_equal(world.owner.token(world.owner.ctx, NULL), valid);
 }
 
 /* What Envoy was given it keeps. */
@@ -182,22 +205,30 @@ static void an_expired_token_is_no_news(void **state)
 	assert_int_equal(world.tokens, 1);
 }
 
-/* Nothing is said where all is well. */
-static void remote_modules_are_named(void **state)
+/* Nothing is said where all is well; else on all pages, and the pod is not served in full. */
+static void wasm_filters_are_named(void **state)
 {
-	json_t *o = json_object(), *expected = json_pack("{s:[s]}", "remote_wasm", "demo.auth");
+	json_t *o = json_object(), *dumped;
+	const struct err *why;
 
 	(void)state;
 	row->dump(s, o);
 	row->directory(s);
 	row->dump(s, o);
 	assert_int_equal(json_object_size(o), 0);
-	world.wasm.names = json_pack("{s:b}", "demo.auth", 1);
+	assert_int_equal(row->progress(s, &why), POD_FINE);
+	has_filter("demo.auth");
+	assert_int_equal(row->progress(s, &why), POD_DEGRADED);
+	assert_non_null(strstr(why->msg, "Wasm filter demo.auth: its module is remote"));
+	assert_int_equal(world.progress, 1);
 	row->dump(s, o);
-	assert_true(json_equal(o, expected));
-	json_decref(o);
-	json_decref(expected);
+	dumped = ads_wasm_dump(&world.wasm);
+	assert_true(json_equal(json_object_get(o, "remote_wasm"), dumped));
 	ads_wasm_clear(&world.wasm);
+	world.owner.plugins(world.owner.ctx);
+	assert_int_equal(row->progress(s, &why), POD_FINE);
+	json_decref(o);
+	json_decref(dumped);
 }
 
 static void asked_and_looked_at(void **state)
@@ -229,10 +260,11 @@ static void what_envoy_refuses_is_a_gauge(void **state)
 	(void)state;
 	row->measure(s, "pod=\"web\""); /* nothing is known before the directory */
 	row->directory(s);
-	world.wasm.names = json_pack("{s:b}", "demo.auth", 1);
+	has_filter("demo.auth");
 	row->measure(s, "pod=\"db\"");
 	assert_metric("agentd_xds_refused_types{pod=\"db\"} 2\n");
-	assert_metric("agentd_xds_remote_wasm{pod=\"db\"} 1\n");
+	assert_metric("agentd_xds_remote_wasm{pod=\"db\",policy=\"closed\"} 1\n");
+	assert_metric("agentd_xds_remote_wasm{pod=\"db\",policy=\"open\"} 0\n");
 	assert_false(metrics_say("web"));
 	metrics_clear();
 	ads_wasm_clear(&world.wasm);
@@ -245,7 +277,7 @@ int main(void)
 	    TEST(nothing_before_the_directory),
 	    TEST(made_with_token_and_limits_and_offered),
 	    TEST(an_expired_token_is_no_news),
-	    TEST(remote_modules_are_named),
+	    TEST(wasm_filters_are_named),
 	    TEST(asked_and_looked_at),
 	    TEST(what_envoy_refuses_is_a_gauge),
 	};
