@@ -173,7 +173,7 @@ def extended(slots):
     return {'clusters': [_cluster('app', '127.0.0.1', APP)], 'listeners': listeners}
 
 
-# What istiod adds to each plugin for its agent (wasm-sts.md A1).
+# What istiod adds to each plugin for its agent (status-listener.md 5).
 PULL_SECRET = '{"auths":{"registry.example":{"auth":"b25seS10aGUtYWdlbnQ="}}}'
 _FOR_THE_AGENT = {'ISTIO_META_WASM_IMAGE_PULL_SECRET': PULL_SECRET, 'ISTIO_META_WASM_IMAGE_PULL_POLICY': 'IfNotPresent',
                   'ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION': '4711'}

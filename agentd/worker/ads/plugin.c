@@ -166,13 +166,13 @@ static const char *why_not_fetched(const struct form *from)
 /* NULL: Envoy can have it. */
 static const char *why_not(const struct form *filter)
 {
-	static const struct member *const to_code[] = {&config, &vm, &code};
+	static const struct member *const to_code[] = {&config, &vm, &code, NULL};
 	struct form at = *filter, from;
 	struct pbwire_field f;
 	int is_local, is_remote;
 
-	for (size_t i = 0; i < sizeof(to_code) / sizeof(*to_code); i++) {
-		int found = enter(&at, to_code[i], &at);
+	for (const struct member *const *m = to_code; *m; m++) {
+		int found = enter(&at, *m, &at);
 
 		if (found <= 0)
 			return found < 0 ? unreadable : "it has no module";
@@ -280,7 +280,7 @@ static void put_text(struct evbuffer *out, uint32_t number, const char *text)
 	pbwire_put_bytes(out, number, text, strlen(text));
 }
 
-/* Rules that allow nothing, or none; Istio's names in the statistics (wasm-sts.md A2). */
+/* Rules that allow nothing, or none; Istio's names in the statistics (status-listener.md 5). */
 static void put_rbac(struct evbuffer *out, enum layer layer, bool open)
 {
 	enum { RULES = 1, HTTP_PREFIX = 6, NETWORK_PREFIX = 3 };
@@ -356,7 +356,7 @@ static int type_of(struct pbwire any, char out[DISCOVERY_TYPE_SIZE])
 		return -1;
 	slash = strrchr(out, '/');
 	if (slash)
-		memmove(out, slash + 1, strlen(slash));
+		memmove(out, slash + 1, strlen(slash + 1) + 1);
 	return 0;
 }
 

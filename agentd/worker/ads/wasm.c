@@ -40,7 +40,7 @@ static void drop(struct ads_wasm *w, struct ads_wasm_row *row)
 {
 	if (!row)
 		return;
-	HASH_DEL(w->rows, row);
+	HASH_DEL(w->rows, row); /* NOLINT(clang-analyzer-unix.Malloc) */
 	w->n--;
 	w->changes++;
 	w->open -= row->open;
@@ -235,6 +235,8 @@ json_t *ads_wasm_dump(const struct ads_wasm *w)
 
 void ads_wasm_clear(struct ads_wasm *w)
 {
-	while (w->rows)
-		drop(w, w->rows);
+	struct ads_wasm_row *row, *next;
+
+	HASH_ITER (hh, w->rows, row, next)
+		drop(w, row);
 }

@@ -246,6 +246,8 @@ void pbwire_put_raw(struct evbuffer *out, struct pbwire from, size_t size)
 {
 	struct evbuffer_iovec room;
 
+	if (!size)
+		return;
 	evbuffer_reserve_space(out, (ev_ssize_t)size, &room, 1);
 	from.left = size;
 	room.iov_len = pbwire_copy(from, room.iov_base, size);
