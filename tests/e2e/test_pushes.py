@@ -55,6 +55,26 @@ def test_an_istiod_that_knows_nothing_yet(node, delta):
 
 
 @FLAVOURS
+def test_an_istiod_that_knows_a_part(node, delta):
+    node.agentd.plane['hold_empty_push_s'] = 3600
+    client, server = start_pair(node, env={'ISTIO_DELTA_XDS': delta})
+    whole = mesh.client(server)['clusters'] + [mesh._cluster(name, '127.0.0.1', 1) for name in ('one', 'two')]
+    node.istiod.set(client.id, clusters=whole)
+    wait_for('all clusters', lambda: 'two::' in client.netns.http(ADMIN, '/clusters')[1])
+    load = client.load(mesh.OUTBOUND)
+    node.istiod.order('listen', on='nothing')
+    node.istiod.set(client.id, clusters=whole[1:])
+    node.istiod.order('listen', on='grpc')
+    wait_for('it to be held', lambda: "istiod's first answer removes 1 of 3 clusters: held back" in ads(client)['why_not'])
+    load.more(50)
+    node.istiod.set(client.id, clusters=whole)
+    wait_for('nothing held', lambda: ads(client)['connected'] and not ads(client)['why_not'])
+    load.more(50)
+    counts = load.stop()
+    assert counts['failed'] == 0, counts
+
+
+@FLAVOURS
 def test_a_deletion_that_was_meant_comes_late(node, delta):
     node.agentd.plane['hold_empty_push_s'] = 2
     client, server = pair = start_pair(node, env={'ISTIO_DELTA_XDS': delta})

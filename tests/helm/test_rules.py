@@ -21,7 +21,6 @@ HEALTHY = {'agentd_control_plane_connected{control_plane="istiod"}': '1x120', 'a
            'agentd_xds_refused_streams_total{code="UNAVAILABLE"}': '0+1x120', 'agentd_xds_refused_streams_total{code="UNKNOWN"}': '3x120',
            'envoy_listener_manager_total_listeners_warming{namespace="demo",pod="web"}': '0x120',
            'agentd_xds_refused_types{namespace="demo",pod="web"}': '0x120',
-            'agentd_xds_refused_types{namespace="demo",pod="web"}': '0x120',
            'agentd_xds_remote_wasm{namespace="demo",pod="web",policy="closed"}': '0x120',
            'agentd_xds_remote_wasm{namespace="demo",pod="web",policy="open"}': '1x120',
            'agentd_redirect_open{namespace="demo",pod="web"}': '0x120', 'agentd_cage_level{protection="seccomp"}': '1x120',

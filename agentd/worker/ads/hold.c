@@ -1,20 +1,24 @@
 /* hold.c - see hold.h.
  *
  * Envoy's first request of a type -> how many it has
- * istiod's first response of that type -> leaves some: the others are never looked at
- *                                      -> leaves none: held, timer
- * the next ones -> empty, too: held behind it
- *               -> not empty: istiod has changed its answer, the held ones are dropped.  State of
- *                  the world: this one goes on, it has everything.  Delta: istiod now believes that
- *                  Envoy has none, and would not remove those that are really gone.  So the stream
- *                  ends, and Envoy tells again what it has.
+ * istiod's first response of that type -> removes few: the others are never looked at
+ *                                      -> removes many: held, timer
+ * the next ones -> no better: held behind it
+ *               -> better: istiod has changed its answer, the held ones are dropped.  State of the
+ *                  world: this one goes on, it has everything.  Delta: istiod now believes that
+ *                  Envoy has none of those, and would not remove the ones that are really gone.  So
+ *                  the stream ends, and Envoy tells again what it has.
  * the timer, or too much was held -> all held responses are passed on.
  *
- * A delta response that only removes is empty if it removes as many as Envoy has; removing one of
- * many is normal.  This module never ends two streams in a row: an istiod that always removes first
- * and adds then gets through the second time.
+ * A delta request says how many Envoy has.  One of state of the world says only whether there are
+ * some: what Envoy got last is how many, if it got it from this process.
+ *
+ * An istiod that becomes ready step by step removes fewer each time.  After a stream that ended
+ * here, a response that does not remove fewer is meant: an istiod that always removes first and
+ * adds then gets through the second time.
  */
 #include "hold.h"
+#include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "said.h"
@@ -25,24 +29,21 @@
 
 LOG_SCOPE("xds");
 
-enum { TYPES = 2, HELD_MAX = 1 << 20 };
+enum { TYPES = 2, HELD_MAX = 1 << 20, MANY = 10 /* one of so many, or more */ };
 
-#define HELD(word)                                                                                 \
-	"istiod's first answer removes all " word ": held back, Envoy keeps them for a while "     \
-	"(hold_empty_push_s)"
 static const struct kind {
-	const char *url, *word, *why;
-} kinds[TYPES] = {
-    {TYPE_CLUSTER, "clusters", HELD("clusters")},
-    {TYPE_LISTENER, "listeners", HELD("listeners")},
-};
+	const char *url, *word;
+} kinds[TYPES] = {{TYPE_CLUSTER, "clusters"}, {TYPE_LISTENER, "listeners"}};
 
 struct type {
 	struct ads_hold *owner;
 	const struct kind *kind;
-	unsigned had; /* of these, as Envoy says; state of the world: 1 is any number */
+	unsigned had;   /* of these, when it asked; state of the world: 1 is any number */
+	unsigned given; /* state of the world: in what Envoy got last; 0: not known */
+	unsigned gone;  /* that the held response removes */
 	bool asked, answered;
-	bool anew; /* the stream before ended here */
+	unsigned before; /* `gone` of the stream before, which ended here; 0: it did not */
+	char why[ERR_MSG_SIZE];
 	struct ads_said held;
 	struct loop_timer patience;
 };
@@ -72,6 +73,7 @@ static void pass(struct type *t)
 
 	for (const struct ads_said_msg *m = t->held.first; m; m = m->next)
 		o->pass(o->ctx, m->bytes, m->len);
+	t->given = 0;
 	drop(t);
 }
 
@@ -81,27 +83,50 @@ static void on_patience_over(void *ctx)
 	const struct ads_hold_options *o = &t->owner->options;
 
 	log_warn_limited(o->log, o->label,
-	    "istiod sent no %s for %u s after it removed all: Envoy drops them now", t->kind->word,
+	    "istiod did not send %s again for %u s: Envoy drops them now", t->kind->word,
 	    o->hold_s);
 	pass(t);
 }
 
-static void hold(struct type *t, const struct rpc_msg *m)
+/* How many Envoy has, as far as is known. */
+static unsigned has(const struct type *t, enum discovery_flavour f)
 {
-	const struct ads_hold_options *o = &t->owner->options;
-
-	ads_said_add(&t->held, m);
-	loop_timer_in(o->loop, &t->patience, (int64_t)o->hold_s * 1000, on_patience_over, t);
-	log_warn_limited(o->log, o->label,
-	    "istiod's first answer removes all %s: istiod may have just started, so Envoy keeps "
-	    "them for %u s",
-	    t->kind->word, o->hold_s);
+	return f == DISCOVERY_SOTW && t->given ? t->given : t->had;
 }
 
-static bool leaves_nothing(
+/* How many of them this response removes. */
+static unsigned gone(
     const struct type *t, enum discovery_flavour f, const struct discovery_response *r)
 {
-	return r->resources == 0 && (f == DISCOVERY_SOTW || r->removed >= t->had);
+	const unsigned all = has(t, f);
+
+	if (f == DISCOVERY_SOTW)
+		return all > r->resources ? all - r->resources : 0;
+	return r->removed < all ? r->removed : all;
+}
+
+static bool is_many(const struct type *t, enum discovery_flavour f, unsigned n)
+{
+	return n > 0 && n >= (has(t, f) + MANY - 1) / MANY;
+}
+
+static void hold(struct type *t, enum discovery_flavour f, const struct rpc_msg *m)
+{
+	const struct ads_hold_options *o = &t->owner->options;
+	char many[32] = "all";
+
+	if (t->gone < has(t, f))
+		(void)snprintf(many, sizeof(many), "%u of %u", t->gone, has(t, f));
+	ads_said_add(&t->held, m);
+	loop_timer_in(o->loop, &t->patience, (int64_t)o->hold_s * 1000, on_patience_over, t);
+	(void)snprintf(t->why, sizeof(t->why),
+	    "istiod's first answer removes %s %s: held back, Envoy keeps them for a while "
+	    "(hold_empty_push_s)",
+	    many, t->kind->word);
+	log_warn_limited(o->log, o->label,
+	    "istiod's first answer removes %s %s: istiod may have just started, so Envoy keeps "
+	    "them for %u s",
+	    many, t->kind->word, o->hold_s);
 }
 
 static enum ads_hold_verdict spoken_anew(struct type *t, enum discovery_flavour f)
@@ -109,18 +134,18 @@ static enum ads_hold_verdict spoken_anew(struct type *t, enum discovery_flavour 
 	const struct ads_hold_options *o = &t->owner->options;
 
 	log_warn_limited(o->log, o->label,
-	    "istiod sends %s again: Envoy never saw the empty answer", t->kind->word);
+	    "istiod sends %s again: Envoy never saw the answer without them", t->kind->word);
 	drop(t);
 	if (f == DISCOVERY_SOTW)
 		return ADS_HOLD_PASS;
-	t->anew = true;
+	t->before = t->gone;
 	return ADS_HOLD_ANEW;
 }
 
 static enum ads_hold_verdict another(struct type *t, enum discovery_flavour f,
     const struct discovery_response *r, const struct rpc_msg *m)
 {
-	if (r->resources > 0)
+	if (r->resources > 0 && (f == DISCOVERY_DELTA || !is_many(t, f, gone(t, f, r))))
 		return spoken_anew(t, f);
 	if (t->held.size + rpc_msg_size(m) > HELD_MAX) {
 		pass(t);
@@ -133,13 +158,15 @@ static enum ads_hold_verdict another(struct type *t, enum discovery_flavour f,
 static enum ads_hold_verdict first(struct type *t, enum discovery_flavour f,
     const struct discovery_response *r, const struct rpc_msg *m)
 {
-	bool trusted = t->anew;
+	bool meant;
 
 	t->answered = true;
-	t->anew = false;
-	if (trusted || t->had == 0 || !leaves_nothing(t, f, r))
+	t->gone = gone(t, f, r);
+	meant = t->before && t->gone >= t->before;
+	t->before = 0;
+	if (meant || t->had == 0 || !is_many(t, f, t->gone))
 		return ADS_HOLD_PASS;
-	hold(t, m);
+	hold(t, f, m);
 	return ADS_HOLD_HELD;
 }
 
@@ -157,12 +184,17 @@ enum ads_hold_verdict ads_hold_response(struct ads_hold *p, enum discovery_flavo
     const struct discovery_response *r, const struct rpc_msg *m)
 {
 	struct type *t = find(p, r->type_url);
+	enum ads_hold_verdict v = ADS_HOLD_PASS;
 
 	if (!t || p->options.hold_s == 0)
-		return ADS_HOLD_PASS;
+		return v;
 	if (t->held.first)
-		return another(t, f, r, m);
-	return t->answered ? ADS_HOLD_PASS : first(t, f, r, m);
+		v = another(t, f, r, m);
+	else if (!t->answered)
+		v = first(t, f, r, m);
+	if (v == ADS_HOLD_PASS)
+		t->given = r->resources;
+	return v;
 }
 
 void ads_hold_stream_ended(struct ads_hold *p)
@@ -173,11 +205,20 @@ void ads_hold_stream_ended(struct ads_hold *p)
 	}
 }
 
+size_t ads_hold_size(const struct ads_hold *p)
+{
+	size_t n = 0;
+
+	for (unsigned i = 0; i < TYPES; i++)
+		n += p->types[i].held.size;
+	return n;
+}
+
 const char *ads_hold_why(const struct ads_hold *p)
 {
 	for (unsigned i = 0; i < TYPES; i++)
 		if (p->types[i].held.first)
-			return p->types[i].kind->why;
+			return p->types[i].why;
 	return "";
 }
 

@@ -1,10 +1,11 @@
-/* hold.h - holds back a push that removes everything right after a reconnect.
+/* hold.h - holds back a push that removes much right after a reconnect.
  *
- * An istiod that has just started may answer before it knows anything; pods would then lose all
- * their routes (threats-and-faults.md 1.28).  So the first response for clusters or listeners on a
- * stream to istiod may be held.  It is held if it leaves nothing to an Envoy whose first request
- * said that it has some.  If istiod sends some within the time, Envoy never sees the held response.
- * Otherwise istiod meant it, and Envoy gets it.  No message is changed or repeated.
+ * An istiod that has just started may answer before it knows everything, or anything; pods would
+ * then lose their routes (threats-and-faults.md 1.28).  So the first response for clusters or
+ * listeners on a stream to istiod may be held.  It is held if it removes a tenth or more of what an
+ * Envoy has that said in its first request that it has some.  If istiod sends them within the time,
+ * Envoy never sees the held response.  Otherwise istiod meant it, and Envoy gets it.  No message is
+ * changed or repeated.
  */
 #pragma once
 #include "discovery.h"
@@ -40,5 +41,6 @@ enum ads_hold_verdict ads_hold_response(struct ads_hold *p, enum discovery_flavo
     const struct discovery_response *r, const struct rpc_msg *m);
 /* The stream to istiod is over; its held responses are dropped. */
 void ads_hold_stream_ended(struct ads_hold *p);
+size_t ads_hold_size(const struct ads_hold *p); /* bytes of all held responses */
 /* For agentctl: the held responses; "" if there are none. */
 const char *ads_hold_why(const struct ads_hold *p);

@@ -59,7 +59,7 @@ void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 	m->unread_ends = metric_counter("agentd_xds_unread_streams_total",
 	    "Streams that agentd ended because Envoy did not read.");
 	m->held_pushes = metric_counter("agentd_xds_empty_pushes_held_total",
-	    "Responses that would have removed everything and were held back.");
+	    "First responses of a stream that would have removed much and were held back.");
 	begin_at_0(m);
 }
 

@@ -368,6 +368,11 @@ json_t *ads_relay_dump(const struct ads_relay *r)
 	return ads_account_dump(&r->account);
 }
 
+size_t ads_relay_held(const struct ads_relay *r)
+{
+	return ads_hold_size(r->hold);
+}
+
 const char *ads_relay_why_held(const struct ads_relay *r)
 {
 	return ads_hold_why(r->hold);

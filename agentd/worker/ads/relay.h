@@ -80,6 +80,7 @@ void ads_relay_down_ended(struct ads_relay *r);
 unsigned ads_relay_refused(const struct ads_relay *r);            /* account.h */
 const struct ads_wasm *ads_relay_wasm(const struct ads_relay *r); /* wasm.h */
 json_t *ads_relay_dump(const struct ads_relay *r);
+size_t ads_relay_held(const struct ads_relay *r);          /* bytes of pushes */
 const char *ads_relay_why_held(const struct ads_relay *r); /* a push; "": none is */
 /* What became of the pushes of the present stream. */
 enum served ads_relay_served(const struct ads_relay *r, struct err *why);

@@ -225,11 +225,13 @@ static void keep(struct xds_proxy *x, const struct rpc_msg *m)
 	ads_said_add(&x->said, m);
 }
 
-/* What waits for istiod is held for this pod (security-rules.md G7). */
+/* What waits for istiod, and pushes that wait for better ones, are held for this pod
+ * (security-rules.md G7). */
 static void charge(const struct xds_proxy *x)
 {
 	if (x->pair.down)
-		rpc_keeps(x->pair.down, x->said.size + (x->pair.up ? rpc_queued(x->pair.up) : 0));
+		rpc_keeps(x->pair.down, x->said.size + ads_relay_held(x->relay) +
+					    (x->pair.up ? rpc_queued(x->pair.up) : 0));
 }
 
 static void on_down_message(void *ctx, struct rpc_stream *down, struct rpc_msg *m)
@@ -300,12 +302,12 @@ static void on_up_message(void *ctx, struct rpc_stream *up, struct rpc_msg *m)
 	}
 	if (!x->answered)
 		begin_answers(x);
-	charge(x);
 	back_off_succeeded(&x->back_off);
 	set_why_not(x, "");
 	if (!ads_relay_response(x->relay, &r, m))
 		end_stream(x, RPC_UNAVAILABLE,
 		    "istiod has resources again: reconnect and tell it what Envoy has");
+	charge(x);
 }
 
 static void on_down_writable(void *ctx, struct rpc_stream *down)
@@ -314,6 +316,7 @@ static void on_down_writable(void *ctx, struct rpc_stream *down)
 
 	(void)down;
 	ads_relay_down_writable(x->relay);
+	charge(x);
 }
 
 /* Other pods' pushes wait for memory that this Envoy does not give back. */

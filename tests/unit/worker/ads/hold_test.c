@@ -1,4 +1,4 @@
-/* hold_test.c - what takes everything away right after a reconnect waits, and nothing else.
+/* hold_test.c - what takes much away right after a reconnect waits, and nothing else.
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/unit/worker/ads/envoy.c
  */
 #include <setjmp.h>
@@ -166,13 +166,13 @@ static void who_has_nothing_loses_nothing(void **state)
 	assert_int_equal(fake_loop_live(w->loop), 0);
 }
 
-static void a_delta_takes_all_or_not(void **state)
+static void a_delta_takes_much_or_not(void **state)
 {
 	static const struct {
 		const char *what;
 		enum ads_hold_verdict verdict;
-	} cases[] = {{"xx", ADS_HOLD_HELD}, {"xxx", ADS_HOLD_HELD}, {"x", ADS_HOLD_PASS},
-	    {"", ADS_HOLD_PASS}, {"xxr", ADS_HOLD_PASS}};
+	} cases[] = {{"xx", ADS_HOLD_HELD}, {"xxx", ADS_HOLD_HELD}, {"x", ADS_HOLD_HELD},
+	    {"", ADS_HOLD_PASS}, {"xxr", ADS_HOLD_HELD}, {"rr", ADS_HOLD_PASS}};
 	struct world *w = *state;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
@@ -182,6 +182,61 @@ static void a_delta_takes_all_or_not(void **state)
 	}
 	DELTA(w, .type = TYPE_CLUSTER);
 	assert_int_equal(delta(w, TYPE_CLUSTER, "1", "xx"), ADS_HOLD_PASS);
+	assert_string_equal(w->passed, "");
+}
+
+/* A tenth is much; what Envoy has is what it got last from here. */
+static void state_of_the_world_takes_much_or_not(void **state)
+{
+	struct world *w = *state;
+
+	SOTW(w, .type = TYPE_CLUSTER, .version = "v1");
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", "r"), ADS_HOLD_PASS); /* of how many? */
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "2", "rrrrrrrrrrr"), ADS_HOLD_PASS);
+	ads_hold_stream_ended(w->push);
+	SOTW(w, .type = TYPE_CLUSTER, .version = "v1");
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", "rrrrrrrrrr"), ADS_HOLD_PASS);
+	ads_hold_stream_ended(w->push);
+	SOTW(w, .type = TYPE_CLUSTER, .version = "v1");
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", "rrrrrrrrr"), ADS_HOLD_HELD);
+	assert_non_null(strstr(ads_hold_why(w->push), "removes 1 of 10 clusters"));
+	assert_true(ads_hold_size(w->push) > 0);
+	ads_hold_stream_ended(w->push); /* Envoy still has ten */
+	SOTW(w, .type = TYPE_CLUSTER, .version = "v1");
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", "rrrrrrrrr"), ADS_HOLD_HELD);
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "2", "rrrrrrrrrr"), ADS_HOLD_PASS);
+	assert_int_equal(ads_hold_size(w->push), 0);
+	assert_string_equal(w->passed, "");
+}
+
+static void what_istiod_says_next_may_be_no_better(void **state)
+{
+	struct world *w = *state;
+
+	SOTW(w, .type = TYPE_CLUSTER);
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", "rrr"), ADS_HOLD_PASS);
+	ads_hold_stream_ended(w->push);
+	SOTW(w, .type = TYPE_CLUSTER, .version = "v1");
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "1", ""), ADS_HOLD_HELD);
+	assert_int_equal(sotw(w, TYPE_CLUSTER, "2", "rr"), ADS_HOLD_HELD);
+	fake_loop_advance(w->loop, HOLD_MS);
+	assert_string_equal(w->passed, "12");
+}
+
+/* It removes fewer each time, until that is meant. */
+static void an_istiod_gets_ready_step_by_step(void **state)
+{
+	static const char *const removes[] = {"xxxr", "xx", "x"};
+	struct world *w = *state;
+
+	for (size_t i = 0; i < sizeof(removes) / sizeof(*removes); i++) {
+		DELTA(w, .type = TYPE_CLUSTER, .have = {"a", "1", "b", "1", "c", "1", "d", "1"});
+		assert_int_equal(delta(w, TYPE_CLUSTER, "1", removes[i]), ADS_HOLD_HELD);
+		assert_int_equal(delta(w, TYPE_CLUSTER, "2", "r"), ADS_HOLD_ANEW);
+		ads_hold_stream_ended(w->push);
+	}
+	DELTA(w, .type = TYPE_CLUSTER, .have = {"a", "1", "b", "1", "c", "1", "d", "1"});
+	assert_int_equal(delta(w, TYPE_CLUSTER, "1", "x"), ADS_HOLD_PASS);
 	assert_string_equal(w->passed, "");
 }
 
@@ -269,7 +324,10 @@ int main(void)
 	    TEST(what_istiod_says_next_takes_its_place),
 	    TEST(the_first_answer_alone_is_looked_at),
 	    TEST(who_has_nothing_loses_nothing),
-	    TEST(a_delta_takes_all_or_not),
+	    TEST(a_delta_takes_much_or_not),
+	    TEST(state_of_the_world_takes_much_or_not),
+	    TEST(what_istiod_says_next_may_be_no_better),
+	    TEST(an_istiod_gets_ready_step_by_step),
 	    TEST(a_delta_stream_begins_anew_once),
 	    TEST(all_that_was_held_passes_in_order),
 	    TEST(too_much_is_passed_on),
