@@ -10,7 +10,8 @@
  *
  * The watch is always placed before the files are looked at, so a change is either seen by the look
  * or makes an event.  Renaming a directory above the watched one, and rewriting a file inside the
- * target of `..data` in place, make none: nobody does that to a live node.
+ * target of `..data` in place, make none: nobody does that to a live node.  A link on the way that
+ * is repointed does (ways.h).
  */
 #include "follow.h"
 #include "broker/base/file.h"
@@ -18,6 +19,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "ways.h"
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -63,6 +65,7 @@ struct follow {
 	char *path;                 /* top/sub, the directory itself */
 	size_t watched;             /* how much of `path` is watched; all of it when it exists */
 	int wd;                     /* -1: none */
+	struct ways ways;           /* to `top` */
 	bool synced;                /* MANIFESTS: the worker was told that it knows all there was */
 	unsigned nfiles, max_files; /* those that run may be more */
 	bool overfull;              /* there is an ignored one */
@@ -93,7 +96,7 @@ static void drop_watch(struct follows *fs, int wd)
 	const struct follow *f;
 
 	DL_FOREACH (fs->list, f)
-		if (f->wd == wd)
+		if (f->wd == wd || ways_has(&f->ways, wd))
 			return;
 	if (wd >= 0)
 		inotify_rm_watch(fs->watch.fd, wd);
@@ -149,10 +152,23 @@ static bool is_outdated(const struct follow *f)
 	       S_ISDIR(st.st_mode);
 }
 
+/* Before the directory itself: one that they lead to from now on makes an event. */
+static void watch_ways(struct follows *fs, struct follow *f)
+{
+	struct ways old = f->ways;
+
+	f->ways = (struct ways){0};
+	ways_watch(&f->ways, fs->watch.fd, f->top);
+	for (unsigned i = 0; i < old.n; i++)
+		drop_watch(fs, old.at[i].wd);
+	ways_clear(&old);
+}
+
 static int arm(struct follows *fs, struct follow *f, struct err *e)
 {
 	int attempt = 0;
 
+	watch_ways(fs, f);
 	do {
 		int old = f->wd;
 		f->wd = watch_longest(fs, f, e);
@@ -291,6 +307,13 @@ static void on_event(struct follows *fs, struct follow *f, const struct inotify_
 	}
 }
 
+static bool is_of_its_way(const struct follow *f, const struct inotify_event *ev)
+{
+	return f->wd != ev->wd && ev->mask & SELF
+		   ? ways_has(&f->ways, ev->wd)
+		   : ev->len && ways_lead_through(&f->ways, ev->wd, ev->name);
+}
+
 static void on_events(struct follows *fs, const char *bytes, size_t size)
 {
 	const struct inotify_event *ev;
@@ -299,7 +322,7 @@ static void on_events(struct follows *fs, const char *bytes, size_t size)
 	for (size_t at = 0; at < size; at += sizeof(*ev) + ev->len) {
 		ev = (const struct inotify_event *)(const void *)(bytes + at);
 		DL_FOREACH (fs->list, f) {
-			if (ev->mask & IN_Q_OVERFLOW)
+			if (ev->mask & IN_Q_OVERFLOW || is_of_its_way(f, ev))
 				arm_again(fs, f);
 			else if (f->wd == ev->wd)
 				on_event(fs, f, ev);
@@ -436,6 +459,9 @@ static void follow_free(struct follows *fs, struct follow *f)
 
 	DL_DELETE(fs->list, f);
 	drop_watch(fs, f->wd);
+	for (unsigned i = 0; i < f->ways.n; i++)
+		drop_watch(fs, f->ways.at[i].wd);
+	ways_clear(&f->ways);
 	DL_FOREACH_SAFE (f->files, file, tmp)
 		free(file);
 	free(f->path);

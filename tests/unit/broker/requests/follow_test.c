@@ -276,6 +276,49 @@ static void test_ways_to_the_directory(void **state)
 	rig_expect_content(r, id, "", "linked 2");
 }
 
+/* Each link on the way, also one that another link leads through, may be repointed. */
+static void test_a_link_on_the_way_may_be_repointed(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_shell("cd %s && mkdir -p releases/v1 releases/v2 later/v2 && for v in releases/v1 "
+		  "releases/v2 later/v2; do echo -n $v > $v/root.pem; done && ln -s releases "
+		  "all && ln -s all/v1 certs",
+	    r->top);
+	id = follow(r, LINK_FOLLOW_ROOT, 2);
+	rig_expect_content(r, id, "", "releases/v1");
+	rig_shell("cd %s && ln -s all/v2 new && mv -T new certs", r->top); /* at once */
+	rig_expect_content(r, id, "", "releases/v2");
+	rig_shell("cd %s && ln -s %s/later new && mv -T new all", r->top, r->top);
+	rig_expect_content(r, id, "", "later/v2");
+	rig_file(rig_at(r, "releases/v2/root.pem"), "not ours any more");
+	rig_quiet(r);
+	replace(rig_at(r, "later/v2/root.pem"), "newer");
+	rig_expect_content(r, id, "", "newer");
+	rig_shell("cd %s && rm certs", r->top);
+	rig_shell("cd %s && ln -s releases/v1 certs", r->top); /* one after the other */
+	rig_expect_content(r, id, "", "releases/v1");
+	/* The file itself is never a link. */
+	rig_shell("cd %s && ln -sf ../../later/v2/root.pem releases/v1/root.pem", r->top);
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "symbolic link");
+}
+
+/* A circle ends, and what has too many links is read all the same. */
+static void test_ways_end(void **state)
+{
+	struct rig *r = *state;
+	uint32_t id;
+
+	rig_shell("cd %s && ln -s b a && ln -s a b && ln -s a certs", r->top);
+	id = follow(r, LINK_FOLLOW_ROOT, 2);
+	rig_expect_state(r, id, "", LINK_FILE_REFUSED, "");
+	rig_shell("cd %s && rm certs && mkdir l0 && echo -n far > l0/root.pem && for i in $(seq "
+		  "12); do ln -s l$((i - 1)) l$i; done && ln -s l12 certs",
+	    r->top);
+	rig_expect_content(r, id, "", "far");
+}
+
 /* --- Kubernetes volumes --- */
 
 static void swap_data(
@@ -791,6 +834,8 @@ int main(void)
 	    T(test_a_directory_may_appear_later),
 	    T(test_a_directory_may_be_replaced),
 	    T(test_ways_to_the_directory),
+	    T(test_a_link_on_the_way_may_be_repointed),
+	    T(test_ways_end),
 	    T(test_data_link_is_followed_and_its_swap_seen),
 	    T(test_token_of_a_pod),
 	    T(test_token_directory_is_no_link),
