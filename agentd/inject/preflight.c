@@ -168,7 +168,8 @@ static void compare(const struct inject_before *b, const json_t *said, const jso
 		say(changes, "probes: the kubelet asks the app itself, not its Envoy");
 	if (json_object_get(annotations, "sidecar.istio.io/userVolumeMount"))
 		say(changes, "sidecar.istio.io/userVolumeMount: Envoy itself reads certificates "
-			     "that are named by a file");
+			     "that are named by a file, and does not see one that is written in "
+			     "place");
 	compare_end(json_object_get(said, "owner"), now, then, changes);
 }
 
