@@ -1,8 +1,8 @@
-/* certs.c - agentctl certs [SA], or with --files what a pod's Envoy read from files. */
+/* certs.c - agentctl certs [SA], or with --envoy those that a pod's Envoy has. */
 #include "commands.h"
 #include "common/mem.h"
 #include "envoy_admin.h"
-#include "file_certs.h"
+#include "envoy_certs.h"
 #include "list.h"
 #include "show.h"
 #include "table.h"
@@ -129,21 +129,21 @@ static bool has_problem(const json_t *answer)
 	return false;
 }
 
-static void print_files(const json_t *certs)
+static void print_envoys(const json_t *certs)
 {
 	struct table *t = table_new(5);
 	char left[16];
 	const json_t *c;
 	size_t i;
 
-	table_row(t, "FILE", "KIND", "SERIAL", "EXPIRES", "PROBLEM", NULL);
+	table_row(t, "KIND", "NAME", "SERIAL", "EXPIRES", "PROBLEM", NULL);
 	json_array_foreach (certs, i, c)
-		table_row(t, ctl_string(c, "file"), ctl_string(c, "kind"), ctl_string(c, "serial"),
+		table_row(t, ctl_string(c, "kind"), ctl_string(c, "name"), ctl_string(c, "serial"),
 		    until(c, "not_after", left), ctl_string(c, "why_not"), NULL);
 	table_print_free(&t);
 }
 
-static int show_files(const struct ctl *c)
+static int show_envoys(const struct ctl *c)
 {
 	int status = CTL_USAGE;
 	json_t *page, *certs, *shown;
@@ -151,21 +151,21 @@ static int show_files(const struct ctl *c)
 	size_t i;
 
 	if (!c->words[0]) {
-		fprintf(stderr, "agentctl: certs --files: of which pod?\n");
+		fprintf(stderr, "agentctl: certs --envoy: of which pod?\n");
 		return status;
 	}
 	page = ctl_envoy_admin(c, "/certs", &status);
 	if (!page)
 		return status;
-	certs = file_certs_of(page, time(NULL));
+	certs = envoy_certs_of(page, time(NULL));
 	json_array_foreach (certs, i, one)
 		if (ctl_list_says_why_not(one))
 			status = CTL_PROBLEM;
-	shown = json_pack("{s:o}", "files", ctl_printable(certs));
+	shown = json_pack("{s:o}", "envoy", ctl_printable(certs));
 	if (c->json)
 		ctl_print_answer(c, shown);
 	else
-		print_files(json_object_get(shown, "files"));
+		print_envoys(json_object_get(shown, "envoy"));
 	json_decref(shown);
 	json_decref(certs);
 	json_decref(page);
@@ -185,7 +185,7 @@ static int certs(const struct ctl *c)
 	    .print_one = ctl_print_yaml,
 	};
 
-	return ctl_option(c, "files") ? show_files(c) : ctl_list(c, &list);
+	return ctl_option(c, "envoy") ? show_envoys(c) : ctl_list(c, &list);
 }
 
 const struct ctl_command ctl_certs = {
@@ -193,6 +193,6 @@ const struct ctl_command ctl_certs = {
     .args = "[SA|POD]",
     .help = "certificates: expiry, renewal, pods; of one account all: id, serial, chain, root",
     .most = 1,
-    .options = {{"files", NULL, "those that the pod's Envoy has read from files"}},
+    .options = {{"envoy", NULL, "those that the pod's Envoy has, of files, too"}},
     .run = certs,
 };

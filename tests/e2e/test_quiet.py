@@ -47,10 +47,9 @@ def test_file_certificates_are_followed_by_envoy(node):
     assert mesh.spiffe('demo', 'client') in wait_for('an answer', lambda: client.netns.json(mesh.OUTBOUND))['xfcc']
     for pod in (client, server):
         assert serials(pod) == {before[pod]}
-        read = node.agentd.ctl('certs', pod.label, '--files')['files']
-        assert {(f['file'], f['kind'], f['why_not']) for f in read} == {
-            ('/etc/certs/cert.pem', 'chain', ''), ('/etc/certs/root.pem', 'root', '')}
-        assert next(f['serial'].lstrip('0') for f in read if f['kind'] == 'chain') == before[pod]
+        has = node.agentd.ctl('certs', pod.label, '--envoy')['envoy']
+        assert {c['serial'].lstrip('0') for c in has if c['kind'] == 'chain'} == {before[pod]}
+        assert node.agentd.ctl_text('certs', pod.label, '--envoy')[0] == 0
 
     load = client.load(mesh.OUTBOUND)
     node.agentd.stop()  # not needed for this

@@ -1,5 +1,5 @@
 /* certs_test.c - the table, names of service accounts, why there is no certificate.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/certs.c agentd/ctl/file_certs.c
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/certs.c agentd/ctl/envoy_certs.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,7 +132,7 @@ static void a_certificate_needs_80_columns(void **state)
 	json_decref(all);
 }
 
-/* --- --files: what Envoy has read itself --- */
+/* --- --envoy: what Envoy has, of files, too --- */
 
 json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status)
 {
@@ -141,7 +141,7 @@ json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status)
 
 static const struct printed *files_of(const char *pod, bool json)
 {
-	static const struct ctl_given files[] = {{"files", ""}, {NULL, NULL}};
+	static const struct ctl_given files[] = {{"envoy", ""}, {NULL, NULL}};
 
 	return run_asked(ctl_certs.run,
 	    (struct ctl){
@@ -154,20 +154,20 @@ static char *from_file(const char *path, const char *serial, int from_h, int to_
 
 	write_time(from, from_h * 3600 + 60);
 	write_time(to, to_h * 3600 + 60);
-	return mem_printf("{\"path\":\"%s\",\"serial_number\":\"%s\",\"valid_from\":\"%s\","
+	return mem_printf("{\"subject_alt_names\":[{\"uri\":\"%s\"}],\"serial_number\":\"%s\","
+			  "\"valid_from\":\"%s\","
 			  "\"expiration_time\":\"%s\"}",
 	    path, serial, from, to);
 }
 
-static void a_file_that_envoy_did_not_see_is_named(void **state)
+static void a_file_that_envoy_did_not_see_ends(void **state)
 {
-	auto_free char *good = from_file("/c/cert.pem", "1", -50, 50);
-	auto_free char *soon = from_file("/c/old.pem", "2", -90, 11);
-	auto_free char *over = from_file("/c/root.pem", "3", -90, -1);
-	auto_free char *ours = from_file("<inline>", "4", -90, -1);
-	auto_free char *well = mem_printf("{\"certificates\":[{\"cert_chain\":[%s,%s]},"
+	auto_free char *good = from_file("spiffe1", "1", -50, 50);
+	auto_free char *soon = from_file("spiffe2", "2", -90, 11);
+	auto_free char *over = from_file("spiffe3", "3", -90, -1);
+	auto_free char *well = mem_printf("{\"certificates\":[{\"cert_chain\":[%s]},"
 					  "{\"cert_chain\":[%s],\"ca_cert\":[]}]}",
-	    good, ours, good);
+	    good, good);
 	auto_free char *bad = mem_printf("{\"certificates\":[{\"cert_chain\":[%s,%s],"
 					 "\"ca_cert\":[%s]}]}",
 	    good, soon, over);
@@ -178,14 +178,14 @@ static void a_file_that_envoy_did_not_see_is_named(void **state)
 	p = files_of("web", false);
 	assert_string_equal(canned_request(), "ENVOY /certs");
 	assert_int_equal(p->status, CTL_OK);
-	assert_string_equal(line(p, 0), "FILE         KIND   SERIAL  EXPIRES  PROBLEM");
-	assert_string_equal(line(p, 1), "/c/cert.pem  chain  1       2d       ");
+	assert_string_equal(line(p, 0), "KIND   NAME     SERIAL  EXPIRES  PROBLEM");
+	assert_string_equal(line(p, 1), "chain  spiffe1  1       2d       ");
 	assert_string_equal(line(p, 2), "");
 	canned_answer(bad, 0);
 	p = files_of("web", false);
 	assert_int_equal(p->status, CTL_PROBLEM);
-	assert_non_null(strstr(line(p, 2), "it ends soon: Envoy has not seen a new file"));
-	assert_non_null(strstr(line(p, 3), "it has ended: Envoy has not seen a new file"));
+	assert_non_null(strstr(line(p, 2), "it ends soon: Envoy has not seen a new one"));
+	assert_non_null(strstr(line(p, 3), "it has ended: Envoy has not seen a new one"));
 	assert_int_equal(files_of("web", true)->status, CTL_PROBLEM);
 	assert_int_equal(files_of(NULL, false)->status, CTL_USAGE);
 	canned_answer(NULL, CTL_UNREACHABLE);
@@ -195,8 +195,9 @@ static void a_file_that_envoy_did_not_see_is_named(void **state)
 static void strange_pages_are_survived(void **state)
 {
 	static const char *const pages[] = {"{}", "{\"certificates\":7}",
-	    "{\"certificates\":[1,{\"cert_chain\":{},\"ca_cert\":[null,{\"path\":5},"
-	    "{\"path\":\"/a\\u001b[2J\",\"expiration_time\":\"soon\",\"valid_from\":1}]}]}"};
+	    "{\"certificates\":[1,{\"cert_chain\":{},\"ca_cert\":[null,{\"subject_alt_names\":5},"
+	    "{\"serial_number\":\"/"
+	    "a\\u001b[2J\",\"expiration_time\":\"soon\",\"valid_from\":1}]}]}"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(pages) / sizeof(*pages); i++) {
@@ -230,7 +231,7 @@ int main(void)
 	    cmocka_unit_test(the_exit_status_says_whether_all_is_well),
 	    cmocka_unit_test(a_service_account_has_three_names),
 	    cmocka_unit_test(a_certificate_needs_80_columns),
-	    cmocka_unit_test(a_file_that_envoy_did_not_see_is_named),
+	    cmocka_unit_test(a_file_that_envoy_did_not_see_ends),
 	    cmocka_unit_test(strange_pages_are_survived),
 	    cmocka_unit_test(strange_answers_are_survived),
 	};

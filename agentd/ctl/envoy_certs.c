@@ -1,5 +1,5 @@
-/* file_certs.c - each list of each certificate of the page -> its entries with a path. */
-#include "file_certs.h"
+/* envoy_certs.c - each list of each certificate of the page -> its entries. */
+#include "envoy_certs.h"
 #include "show.h"
 #include <stdbool.h>
 #include <string.h>
@@ -22,9 +22,9 @@ static const char *why_not(const json_t *cert, time_t now)
 	if (to < 0)
 		return "";
 	if (to <= now)
-		return "it has ended: Envoy has not seen a new file";
+		return "it has ended: Envoy has not seen a new one";
 	if (from >= 0 && from < to && to - now < (to - from) / NEAR)
-		return "it ends soon: Envoy has not seen a new file";
+		return "it ends soon: Envoy has not seen a new one";
 	return "";
 }
 
@@ -45,21 +45,19 @@ static void add(json_t *all, const json_t *certs, const char *kind, time_t now)
 	size_t i;
 
 	json_array_foreach (certs, i, cert) {
-		const char *path = ctl_string(cert, "path");
-		json_t *one;
-
-		if (*path != '/') /* "<inline>": agentd's */
-			continue;
-		one = json_pack("{s:s, s:s, s:s, s:s, s:s}", "file", path, "kind", kind, "serial",
+		const json_t *names = json_object_get(cert, "subject_alt_names");
+		json_t *one = json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", kind, "name",
+		    ctl_string(json_array_get(names, 0), "uri"), "serial",
 		    ctl_string(cert, "serial_number"), "not_after",
 		    ctl_string(cert, "expiration_time"), "why_not", why_not(cert, now));
+
 		if (!is_there(all, one))
 			json_array_append(all, one);
 		json_decref(one);
 	}
 }
 
-json_t *file_certs_of(const json_t *page, time_t now)
+json_t *envoy_certs_of(const json_t *page, time_t now)
 {
 	json_t *all = json_array();
 	const json_t *one;
