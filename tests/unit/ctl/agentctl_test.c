@@ -220,8 +220,8 @@ static bool completes_pods(const char *noun)
 static void each_command_that_takes_a_pod_completes_it(void **state)
 {
 	static const char *const takes[] = {
-	    "pods", "xds", "bootstrap", "config-dump", "redirect", "dns"};
-	static const char *const others[] = {"status", "certs", "manifest", "preflight"};
+	    "pods", "certs", "xds", "bootstrap", "config-dump", "redirect", "dns"};
+	static const char *const others[] = {"status", "manifest", "preflight"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(takes) / sizeof(takes[0]); i++)
