@@ -175,7 +175,6 @@ static void on_set(void *ctx, const struct err *e, const struct link_redirection
 	r->open = e && r->strict && !is->closed;
 	r->why = e ? *e : (struct err){.code = 0};
 	r->index = e || is->index > REDIRECT_PODS_MAX ? 0 : is->index;
-	r->accelerated = !e && is->accelerated;
 	free(r->above);
 	r->above = !e && is->above && *is->above ? mem_strdup(is->above) : NULL;
 	if (r->above)
