@@ -84,7 +84,7 @@ static void leave_peer(struct connections *all, struct peer *p)
 {
 	if (--p->there)
 		return;
-	HASH_DEL(all->peers, p);
+	HASH_DEL(all->peers, p); /* NOLINT(clang-analyzer-core.NullDereference): p is in it */
 	free(p);
 }
 
