@@ -266,10 +266,13 @@ static bool take_request(struct broker *b)
 		b->state = BROKER_WORKER_LEFT;
 		return false;
 	}
-	if (got == BROKER_GOT_GARBAGE || requests_check(&in, &why))
+	if (got == BROKER_GOT_GARBAGE || requests_check(&in, &why)) {
 		broker_broke(b, why.msg);
-	else
+	} else {
+		if (b->ev.heard)
+			b->ev.heard(b->ctx);
 		requests_answer(b, &in);
+	}
 	if ((!apart_close(in.fd) || in.hoards) && b->state == BROKER_SERVING)
 		broker_broke(b, "it sends more descriptors than can be closed");
 	return b->state == BROKER_SERVING;

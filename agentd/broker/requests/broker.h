@@ -24,7 +24,7 @@ int broker_epoll(const struct broker *b); /* for further watches */
 
 struct broker_events {
 	void (*ready)(void *ctx); /* what the worker did not claim was swept */
-	void (*pong)(void *ctx, uint32_t ping);
+	void (*heard)(void *ctx); /* a packet of the worker's: it turns */
 	const char *(*problem)(void *ctx); /* for people; NULL: there is none */
 };
 void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx);

@@ -228,10 +228,11 @@ static int do_ready(struct broker *b, struct request *q)
 	return 0;
 }
 
+/* That it came is all it says. */
 static int do_pong(struct broker *b, struct request *q)
 {
-	if (b->ev.pong)
-		b->ev.pong(b->ctx, q->r->arg);
+	(void)b;
+	(void)q;
 	return 0;
 }
 
