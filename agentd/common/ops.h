@@ -88,7 +88,11 @@ enum link_answer {
 	 * manifest's pod only.  EAGAIN: too many at once. */ \
 	X(IDENTITY_PUT, 1, ADDED_POD, DEFERRED, "keep the pod's certificate on disk") \
 	/* The map of what accelerated connections did. */ \
-	X(REDIRECT_LANES, 0, NO_POD, GIVEN, "show what is accelerated")
+	X(REDIRECT_LANES, 0, NO_POD, GIVEN, "show what is accelerated") \
+	/* arg = pods that lost what an earlier worker gave them, or may have; a sealed memfd \
+	 * <= 4 KiB: their names and reasons, a line each.  After READY, at each change, up to 0, \
+	 * which is the last word. */ \
+	X(SERVED, 1, NO_POD, REPLIED, "hear what is served again")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

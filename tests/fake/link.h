@@ -70,7 +70,9 @@ void fake_link_manifest(struct link *p, const char *name, const char *yaml);
 void fake_link_synced(struct link *p);
 
 int fake_link_ready(const struct link *p); /* how often it was said */
-int fake_link_logs(const struct link *p);  /* the same of link_log() */
+/* What link_served() said last; UINT32_MAX: nothing yet. */
+unsigned fake_link_lost(const struct link *p, const char **why);
+int fake_link_logs(const struct link *p); /* the same of link_log() */
 void fake_link_relisten(
     struct link *p, const struct uuid *pod, enum link_listener kind, int fd); /* takes fd */
 

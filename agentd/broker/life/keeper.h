@@ -13,6 +13,8 @@ struct keeper;
 
 struct keeper_events {
 	void (*ready)(void *ctx); /* of each worker, once: all pods are listened for or refused */
+	/* broker.h; of each worker, after `ready`. */
+	void (*served)(void *ctx, unsigned lost, const char *why);
 	/* The worker's loop turned (it sent a packet), or there is rightly none at the moment. */
 	void (*alive)(void *ctx);
 	void (*failed)(void *ctx, int status); /* of wait(2): the first worker was never ready */

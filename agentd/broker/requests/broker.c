@@ -474,8 +474,15 @@ void broker_detach(struct broker *b)
 	hang_up(b);
 	follows_clear(b->follows);
 	requests_kept_clear(b->certificates);
-	b->ready = false;
+	b->ready = b->served = false;
 	b->renewed = 0;
+}
+
+void broker_hold_back(struct broker *b, bool hold)
+{
+	b->holds_back = hold;
+	if (!hold && b->ready)
+		requests_sweep(b);
 }
 
 void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx)

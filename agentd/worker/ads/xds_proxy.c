@@ -62,6 +62,7 @@ struct xds_proxy {
 	struct ads_said said; /* by Envoy, until istiod answers */
 	bool said_more;       /* than is kept */
 	bool answered;        /* a response came */
+	bool refused;         /* the last stream, and for no want of room */
 
 	struct back_off back_off; /* of the pod, whichever stream failed */
 	json_int_t opened, displaced, unread;
@@ -149,6 +150,7 @@ static void on_up_closed(void *ctx, int status, const char *why)
 	if (status != RPC_OK)
 		err_set(&e, ERR_UNAVAILABLE, "istiod: %s: %s", rpc_status_name(status), why);
 	set_why_not(x, e.msg);
+	x->refused |= refused && !stream_end_is_busy(status);
 	if (stream_end_did_harm(why))
 		istiod_blame(x->istiod, &x->pod->uid, why);
 	if (!x->answered || !stream_end_is_plain_end(status))
@@ -262,6 +264,7 @@ static void begin_answers(struct xds_proxy *x)
 {
 	ads_said_clear(&x->said);
 	x->answered = true;
+	x->refused = false;
 	if (x->listener.answered)
 		x->listener.answered(x->listener.ctx);
 }
@@ -471,6 +474,21 @@ static void tell_why_not(const struct xds_proxy *x, char *out, size_t size)
 		snprintf(out, size, "%s", ads_relay_why_held(x->relay));
 	else
 		snprintf(out, size, "%s", *away ? away : "waiting for its turn at istiod");
+}
+
+enum xds_stream xds_proxy_stream(const struct xds_proxy *x, const char **why)
+{
+	const char *away = istiod_why_not(x->istiod);
+
+	*why = x->why_not;
+	if (x->answered)
+		return XDS_SERVED;
+	if (x->refused)
+		return XDS_REFUSED;
+	if (!x->pair.down)
+		return XDS_NONE;
+	*why = *away ? away : x->why_not;
+	return !x->pair.up && **why ? XDS_HELD : XDS_OPENS;
 }
 
 bool xds_proxy_connected(const struct xds_proxy *x)

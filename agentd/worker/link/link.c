@@ -60,7 +60,7 @@ struct link {
 	void *redirect_ctx;
 	link_csi_noted csi_noted;
 	void *csi_ctx;
-	bool *freed;                  /* not NULL: packets are being read */
+	bool reading, freed;          /* both: the memory goes when the packet is taken */
 	struct link_packet csi_note;  /* the last one; `what` 0: none yet */
 	struct loop_timer csi_is_due; /* it came before anybody listened */
 	uint32_t last_id;
@@ -275,6 +275,18 @@ void link_write(struct link *p, struct link_call **slot, const struct uuid *pod,
 void link_ready(struct link *p)
 {
 	link_ask(p, NULL, &(struct link_request){.op = LINK_READY}, -1, NULL, NULL);
+}
+
+void link_served(struct link *p, unsigned lost, const char *why)
+{
+	const struct link_request q = {.op = LINK_SERVED, .arg = lost};
+	struct err e;
+	auto_close int fd = link_memfd_sealed(why, strlen(why), &e);
+
+	if (fd >= 0)
+		link_ask(p, NULL, &q, fd, NULL, NULL);
+	else
+		log_error(NULL, "the broker cannot be told what is served: %s", e.msg);
 }
 
 void link_on_ping(struct link *p, link_pinged pinged, void *ctx)
@@ -526,13 +538,13 @@ static bool read_one(struct link *p)
 static void on_readable(void *ctx)
 {
 	struct link *p = ctx;
-	bool freed = false;
 
-	p->freed = &freed;
-	for (int i = 0; i < PER_TURN && read_one(p) && !freed; i++)
+	p->reading = true;
+	for (int i = 0; i < PER_TURN && read_one(p) && !p->freed; i++)
 		;
-	if (!freed)
-		p->freed = NULL;
+	p->reading = false;
+	if (p->freed)
+		free(p);
 }
 
 /* --- life --- */
@@ -612,8 +624,6 @@ void link_free(struct link **pp)
 	if (!*pp)
 		return;
 	struct link *p = take(*pp);
-	if (p->freed)
-		*p->freed = true;
 	go_silent(p);
 	loop_timer_stop(&p->csi_is_due);
 	link_insistence_end(&p->insistence);
@@ -626,7 +636,9 @@ void link_free(struct link **pp)
 	for (int i = 0; i < LINK_NODE_LISTENER_END; i++)
 		mem_closep(&p->listeners[i]);
 	close(p->fd);
-	free(p);
+	p->freed = true;
+	if (!p->reading)
+		free(p);
 }
 
 struct link_insistence *link_insistence(struct link *p)

@@ -6,6 +6,7 @@
  * expires -> the cache looks again.  Envoy calls for secrets -> the cache hears that it is waited
  * for.
  */
+#include "common/err.h"
 #include "common/mem.h"
 #include "file.h"
 #include "identity.h"
@@ -18,12 +19,15 @@
 #include "worker/certs/cert_cache.h"
 #include "worker/crypto/roots.h"
 #include "worker/pods/pod.h"
+#include <stdio.h>
 #include <string.h>
 
 struct pod_cert {
 	struct pod_context *context;
 	struct cert_sub *subscription;
 	struct cert *cert;
+	bool valid; /* it, now */
+	char why_not[ERR_MSG_SIZE];
 	char *anchors;        /* of PCDS; NULL: not told yet */
 	char *bundle;         /* the certificate's roots and these; NULL: just those */
 	struct pod_file file; /* of what the pod trusts */
@@ -116,6 +120,8 @@ static void on_cert(void *ctx, struct cert *c, const char *why_not)
 	struct pod_cert *s = ctx;
 	struct pod *p = s->context->pod;
 
+	s->valid = c;
+	snprintf(s->why_not, sizeof(s->why_not), "%s", why_not);
 	if (c && c != s->cert)
 		set_trust(s, c);
 	pod_tell_certificate(s->context, c, why_not);
@@ -176,6 +182,17 @@ static enum pod_progress progress(void *ctx, const struct err **why)
 	return p == POD_FINE || p == POD_BEGINS ? POD_FINE : POD_DEGRADED;
 }
 
+/* A renewal that is refused takes nothing yet. */
+static enum pod_has has(void *ctx, const char **why)
+{
+	const struct pod_cert *s = ctx;
+
+	*why = s->why_not;
+	if (s->valid)
+		return POD_HAS;
+	return *s->why_not ? POD_LACKS : POD_WAITS;
+}
+
 static int start(void *ctx, struct err *e)
 {
 	struct pod_cert *s = ctx;
@@ -218,6 +235,7 @@ const struct pod_service pod_cert_service = {
     .start = start,
     .stop = stop,
     .progress = progress,
+    .has = has,
     .lost = on_lost,
     .directory = on_directory,
     .token = on_token,

@@ -41,6 +41,15 @@ enum pod_progress {
 	POD_HELD,     /* it must not start, and there is a reason */
 };
 
+/* What a pod has of a service now, with which it goes on (served.h). */
+enum pod_has {
+	POD_HAS,      /* also: held for a reason that is nobody's at this node */
+	POD_WAITS,    /* it will be known soon */
+	POD_AWAY,     /* the pod's Envoy, or the pod, is not there to have it */
+	POD_LACKS,    /* and there is a reason */
+	POD_ASKS_NOT, /* the service gives nothing that could be lost */
+};
+
 /* One pod, as its services see it; outlives them. */
 struct pod_context {
 	const struct agent_shared *shared;
@@ -81,6 +90,7 @@ struct pod_service {
 
 	/* Questions.  `why` with DEGRADED and HELD only; it is the service's. */
 	enum pod_progress (*progress)(void *s, const struct err **why);
+	enum pod_has (*has)(void *s, const char **why); /* beyond progress() */
 	/* The first row that takes a call (rpc_accept()) has it. */
 	bool (*call)(void *s, struct rpc_stream *st, const char *method);
 	void (*uses)(void *s, int64_t in_use[LIMIT_END]);   /* sets what it knows */
@@ -112,6 +122,9 @@ void pod_services_stop(struct pod_services **s);
 void pod_services_stop_accepting(struct pod_services *s);
 void pod_services_token_changed(struct pod_services *s); /* the source's */
 void pod_services_trust_changed(struct pod_services *s); /* a revocation list */
+
+/* What has() and progress() of a row say; `why` with LACKS. */
+enum pod_has pod_services_has(const struct pod_services *s, size_t row, const char **why);
 
 /* For pages and metrics. */
 void pod_services_dump(struct pod_services *s, json_t *o);

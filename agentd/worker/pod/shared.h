@@ -12,6 +12,7 @@ struct istiod;
 struct link;
 struct loop;
 struct pod_redirects;
+struct pod_served;
 struct rpc;
 
 struct plane {
@@ -28,6 +29,7 @@ struct agent_shared {
 	struct plane *planes; /* in the order of node.planes */
 	struct node_context node;
 	struct pod_redirects *redirect;
+	struct pod_served *served;
 	struct dns_keep *names;      /* of pods whose DNS is captured */
 	struct limits_values limits; /* of each pod */
 	const char *dns_upstream;    /* addresses, by commas: resolvers of pods that name none */

@@ -303,7 +303,7 @@ static void with_a_kubelet(struct rig *r)
 
 static int begin(void **state, bool kubelet)
 {
-	static const struct keeper_events events = {on_ready, on_alive, on_failed, NULL};
+	static const struct keeper_events events = {on_ready, NULL, on_alive, on_failed, NULL};
 	static char config[RIG_PATH], user[] = "4711";
 	static struct ads_said t;
 	struct err e = {0};
