@@ -18,6 +18,7 @@
 #include "worker/base/metrics.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/crypto/roots.h"
+#include "worker/istiod/istiod.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>
@@ -187,9 +188,9 @@ static enum pod_has has(void *ctx, const char **why)
 {
 	const struct pod_cert *s = ctx;
 
-	*why = s->why_not;
 	if (s->valid)
 		return POD_HAS;
+	*why = *s->why_not ? s->why_not : istiod_why_not(s->context->plane->istiod);
 	return *s->why_not ? POD_LACKS : POD_WAITS;
 }
 

@@ -41,13 +41,13 @@ enum pod_progress {
 	POD_HELD,     /* it must not start, and there is a reason */
 };
 
-/* What a pod has of a service now, with which it goes on (served.h). */
+/* What a pod has of a service now, with which it goes on (served.h), the gravest last. */
 enum pod_has {
-	POD_HAS,      /* also: held for a reason that is nobody's at this node */
-	POD_WAITS,    /* it will be known soon */
-	POD_AWAY,     /* the pod's Envoy, or the pod, is not there to have it */
-	POD_LACKS,    /* and there is a reason */
 	POD_ASKS_NOT, /* the service gives nothing that could be lost */
+	POD_HAS,      /* also: held for a reason that is nobody's at this node */
+	POD_AWAY,     /* the pod's Envoy, or the pod, is not there to have it */
+	POD_WAITS,    /* it will be known soon; `why` may say what it waits for */
+	POD_LACKS,    /* and there is a reason */
 };
 
 /* One pod, as its services see it; outlives them. */
@@ -123,7 +123,7 @@ void pod_services_stop_accepting(struct pod_services *s);
 void pod_services_token_changed(struct pod_services *s); /* the source's */
 void pod_services_trust_changed(struct pod_services *s); /* a revocation list */
 
-/* What has() and progress() of a row say; `why` with LACKS. */
+/* What has() and progress() of a row say; `why` may be "". */
 enum pod_has pod_services_has(const struct pod_services *s, size_t row, const char **why);
 
 /* For pages and metrics. */

@@ -21,16 +21,16 @@ LOG_SCOPE("pod");
 enum {
 	LOOK_MS = 50,
 	KEEP_MS = 5000,
-	AWAY_MS = 5000, /* an Envoy's first back-off is half a second */
+	AWAY_MS = 4000, /* an Envoy's first back-off is half a second */
 	RECORD_SIZE = 512,
 	NAMED_MAX = 16, /* pods */
-	NOBODY = -1,
+	NOTHING = -1,
 };
 
 struct record {
 	struct uuid pod;
 	uint32_t kept, has; /* rows, as bits: what stands in the record; what is seen */
-	int lost;           /* a row that was kept and is not there; NOBODY: none */
+	int lost;           /* a row that was kept and is not there; NOTHING: none */
 	char why[LINK_WHY_SIZE];
 	struct pod *of; /* NULL: the pod has not come, or went meanwhile */
 	UT_hash_handle hh;
@@ -58,7 +58,7 @@ static struct record *record_of(struct pod_served *s, const struct uuid *pod)
 		return r;
 	r = mem_zalloc(sizeof(*r));
 	r->pod = *pod;
-	r->lost = NOBODY;
+	r->lost = NOTHING;
 	HASH_ADD(hh, s->records, pod, sizeof(r->pod), r);
 	return r;
 }
@@ -153,12 +153,17 @@ static bool is_lost(const struct pod_served *s, enum pod_has has)
 	return has == POD_LACKS || has == POD_WAITS || (has == POD_AWAY && early);
 }
 
+static const char *const not_yet[] = {[POD_AWAY] = "its Envoy is not back yet",
+    [POD_WAITS] = "it is not there yet",
+    [POD_LACKS] = "it is not there"};
+
 static void look_at(struct pod_served *s, struct record *r)
 {
 	const int before = r->lost;
+	enum pod_has gravest = POD_HAS;
 	const char *why;
 
-	r->lost = NOBODY;
+	r->lost = NOTHING;
 	for (int i = 0; s->of.rows[i]; i++) {
 		enum pod_has has = row_of(r, (size_t)i, &why);
 		uint32_t bit = 1U << i;
@@ -167,11 +172,12 @@ static void look_at(struct pod_served *s, struct record *r)
 			r->has |= bit;
 		else if (has == POD_LACKS)
 			r->has &= ~bit;
-		if (r->lost != NOBODY || !is_lost(s, has) ||
+		if (has <= gravest || !is_lost(s, has) ||
 		    !(s->in_charge ? before == i : r->kept & bit))
 			continue;
+		gravest = has;
 		r->lost = i;
-		snprintf(r->why, sizeof(r->why), "%s", *why ? why : "it is not there yet");
+		snprintf(r->why, sizeof(r->why), "%s", *why ? why : not_yet[has]);
 	}
 	keep(s, r, s->in_charge ? r->has : r->kept | r->has);
 }
@@ -185,7 +191,7 @@ static unsigned write_lost(const struct pod_served *s, char out[LINK_SERVED_SIZE
 
 	out[0] = '\0';
 	for (r = s->records; r; r = r->hh.next) {
-		if (!r->of || r->lost == NOBODY)
+		if (!r->of || r->lost == NOTHING)
 			continue;
 		if (++lost <= NAMED_MAX && n < LINK_SERVED_SIZE)
 			n += (size_t)snprintf(out + n, LINK_SERVED_SIZE - n, "%s: %s: %s\n",
@@ -282,7 +288,7 @@ json_t *pod_served_lost(const struct pod_served *s)
 	char uid[UUID_TEXT_SIZE];
 
 	for (r = s->records; r; r = r->hh.next) {
-		if (!r->of || r->lost == NOBODY)
+		if (!r->of || r->lost == NOTHING)
 			continue;
 		uuid_format(&r->pod, uid);
 		json_array_append_new(

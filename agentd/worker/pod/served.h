@@ -4,7 +4,7 @@
  * this process, under the pod's uid.  So the next worker knows what a pod has *lost*: a row that it
  * had, and lacks now, for a reason that the row says; or all of them, if the pod is refused.
  *
- * A pod's own Envoy is its own: one that does not come back within five seconds has lost nothing by
+ * A pod's own Envoy is its own: one that does not come back within four seconds has lost nothing by
  * us.  The same holds for what waits for the pod itself (ERR_UNAVAILABLE).
  *
  * The broker hears what is lost or not known yet, at each change (link_served()).  When that is

@@ -1,0 +1,158 @@
+"""A new agentd is ready when it serves what the one before served; else that one goes on."""
+import contextlib
+import os
+import signal
+
+import pytest
+
+from . import mesh
+from .conftest import measured, start_pair
+from .node import Agentd, Said
+from .run import wait_for
+
+TRIAL_S = 3
+NEVER = 100_000
+
+
+@contextlib.contextmanager
+def refusing(node, what='ads'):
+    """The control plane, with words that have their reason at the end."""
+    node.istiod.order('fail', what=what, count=NEVER, code='PERMISSION_DENIED', text=f'{"x" * 30} not any more')
+    yield
+    node.istiod.order('fail', what=what, count=0, code='PERMISSION_DENIED')
+
+
+def has_own_socket(agentd, *flags):
+    agentd.flags = [*flags, '--alive', str(agentd.dir / 'alive')]
+    return agentd
+
+
+def asked_itself(agentd, noun):
+    """(exit status, text): as the chart's probes ask."""
+    return agentd.ctl_text(noun, '--of', agentd.dir / 'alive')
+
+
+def successor(node, name, *flags, trial_s=TRIAL_S):
+    """Its pods, sockets and settings are those of the agentd that runs."""
+    new = Agentd(node.dir / name, node.cgroup(name), node.istiod, node.agentd.mode)
+    new.run, new.manifests = node.agentd.run, node.agentd.manifests
+    new.settings, new.plane = dict(node.agentd.settings), dict(node.agentd.plane)
+    return has_own_socket(new, '--take-over', '--linger', '--take-over-s', str(trial_s), *flags)
+
+
+def settled_pair(node):
+    """Two Envoys with traffic, whose services are known to be served."""
+    has_own_socket(node.agentd, '--linger')
+    pair = start_pair(node)
+    wait_for('both to be kept as served', lambda: len(list((node.agentd.run / 'state/served').iterdir())) == 2)
+    wait_for('their streams to be kept', lambda: all(
+        ' ads ' in f' {f.read_text()}' for f in (node.agentd.run / 'state/served').iterdir()))
+    assert asked_itself(node.agentd, 'ready') == (0, 'ready\n')
+    return pair
+
+
+def test_what_istiod_refuses_now_is_given_back(node):
+    client, _ = settled_pair(node)
+    load, old = client.load(mesh.OUTBOUND), node.agentd
+    new, said = successor(node, 'new'), Said(node.agentd)
+    with refusing(node):
+        new.start()
+        assert asked_itself(old, 'alive') == (0, 'alive\n')
+        assert asked_itself(old, 'ready') == (0, 'ready: another agentd has the pods\n')
+        assert asked_itself(new, 'ready')[0] == asked_itself(new, 'alive')[0] == 1
+        wait_for('it to say why not', lambda: 'ads: istiod: PERMISSION_DENIED' in asked_itself(new, 'ready')[1])
+        status, text = old.ctl_text('status')
+        assert status == 1 and 'had its ads before' in text and 'not any more' in text
+        assert 'not any more' in said.wait('has not taken over, this one goes on')
+        status, text = asked_itself(new, 'ready')
+        assert status == 1 and 'goes on, and is asked again' in text and 'not any more' in text
+        assert asked_itself(new, 'alive') == (0, 'alive\n')
+        wait_for('the old one to serve again', lambda: asked_itself(old, 'ready') == (0, 'ready\n'))
+    # Istiod takes them again, and so does it, after the pause.
+    wait_for('the next try', lambda: asked_itself(new, 'ready') == (0, 'ready\n'))
+    wait_for('the old one to have nothing left', lambda: 'wait for SIGTERM' in old.log.read_text())
+    assert asked_itself(old, 'ready') == (0, 'ready: another agentd has the pods\n')
+    node.agentd = new
+    load.more(30)
+    assert load.stop()['failed'] == 0
+    assert old.stop() == 0
+
+
+def test_a_wrong_setting_is_given_back_again_and_again(node):
+    """And when the old one ends, the new one serves what it can."""
+    client, _ = settled_pair(node)
+    load, old = client.load(mesh.OUTBOUND), node.agentd
+    new, said = successor(node, 'new'), Said(node.agentd)
+    new.plane['address'] = '127.0.0.1:1'
+    new.start()
+    said.wait('has not taken over, this one goes on')
+    said.wait('has not taken over, this one goes on', times=2)  # twice as long after the first
+    pauses = [line for line in new.log.read_text().splitlines() if 'the next try is in' in line]
+    wait_for('the second pause', lambda: new.log.read_text().count('the next try is in') == 2)
+    assert f'in {TRIAL_S} s' in pauses[0] and f'in {2 * TRIAL_S} s' in new.log.read_text()
+    wait_for('the streams with the old one', lambda: all(x['ads']['connected'] for x in old.ctl('xds')['xds']))
+    load.more(10)
+    assert load.stop()['failed'] == 0
+    assert old.stop() == 0
+    wait_for('the new one to take what is left', lambda: new.ctl('status')['settled'])
+    node.agentd = new
+    wait_for('it to say what is lost', lambda: 'demo/client: cert' in asked_itself(new, 'ready')[1])
+    assert asked_itself(new, 'ready')[0] == new.ctl_text('ready')[0] == 1
+    assert new.ctl_text('status')[0] == 1
+
+
+def test_ready_anyway(node):
+    settled_pair(node)
+    old, new = node.agentd, successor(node, 'new', '--ready-anyway=true')
+    with refusing(node):
+        new.start()
+        wait_for('it to be ready', lambda: asked_itself(new, 'ready') == (0, 'ready\n'))
+        node.agentd = new
+        wait_for('the old one to have nothing left', lambda: 'wait for SIGTERM' in old.log.read_text())
+        status, text = new.ctl_text('status')
+        assert status == 1 and 'had its ads before' in text
+    assert old.stop() == 0
+    wait_for('it to be served', lambda: not new.ctl('status')['lost'])
+
+
+@pytest.mark.parametrize('end', ('killed', 'stopped'))
+def test_nobody_is_left_to_go_on(node, end):
+    """A start after a crash, or systemd's restart: it serves what it can, and says what is lost."""
+    settled_pair(node)
+    node.agentd.kill() if end == 'killed' else node.agentd.stop()
+    with refusing(node):
+        node.agentd.start()
+        wait_for('istiod to refuse', lambda: node.agentd.ctl('status')['lost'])
+        for status, text in (node.agentd.ctl_text('ready'), asked_itself(node.agentd, 'ready')):
+            assert status == 1 and 'demo/' in text
+        wait_for('its words', lambda: 'not any more' in asked_itself(node.agentd, 'ready')[1])
+        assert node.agentd.ctl_text('status')[0] == 1
+    wait_for('it to be ready', lambda: asked_itself(node.agentd, 'ready') == (0, 'ready\n'))
+    wait_for('nothing to be wrong', lambda: node.agentd.ctl_text('status')[0] == 0)
+
+
+def test_an_envoy_that_is_gone_holds_up_nobody(node):
+    client, _ = settled_pair(node)
+    client.envoy.kill()
+    old, new = node.agentd, successor(node, 'new', trial_s=60)
+    new.start()
+    wait_for('it to be ready', lambda: asked_itself(new, 'ready') == (0, 'ready\n'))
+    node.agentd = new
+    assert old.stop() == 0
+
+
+def test_a_hung_broker_is_not_alive(node):
+    has_own_socket(node.agentd)
+    node.agentd.start()
+    wait_for('it to be ready', lambda: asked_itself(node.agentd, 'ready') == (0, 'ready\n'))
+    os.kill(node.agentd.process.pid, signal.SIGSTOP)
+    try:
+        assert node.agentd.ctl_text('log')[0] == 0  # the worker answers
+        status, text = asked_itself(node.agentd, 'alive')
+        assert status == 3 and 'does not answer' in text
+    finally:
+        os.kill(node.agentd.process.pid, signal.SIGCONT)
+    assert asked_itself(node.agentd, 'alive') == (0, 'alive\n')
+    os.kill(node.agentd.worker_pid(), signal.SIGSTOP)  # is for the broker to replace
+    assert asked_itself(node.agentd, 'alive') == (0, 'alive\n')
+    measured.append(asked_itself(node.agentd, 'ready')[1].strip())
