@@ -630,14 +630,14 @@ void link_ready(struct link *p)
 void link_served(struct link *p, unsigned lost, const char *why)
 {
 	p->served++;
-	p->lost = lost;
+	p->lost_pods = lost;
 	snprintf(p->lost_why, sizeof(p->lost_why), "%s", why);
 }
 
 unsigned fake_link_lost(const struct link *p, const char **why)
 {
 	*why = p->lost_why;
-	return p->served ? p->lost : UINT32_MAX;
+	return p->served ? p->lost_pods : UINT32_MAX;
 }
 
 int fake_link_ready(const struct link *p)

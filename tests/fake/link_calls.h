@@ -14,7 +14,7 @@ struct link {
 	struct relisten *relistens;
 	struct pod_watch *pods;
 	int ready, logs, served;
-	unsigned lost;
+	unsigned lost_pods;
 	char lost_why[LINK_SERVED_SIZE];
 	int refusal; /* the code of pods' refusals; 0: EPERM */
 	bool attests;
