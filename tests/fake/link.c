@@ -405,10 +405,20 @@ static struct entry *entry_new(const struct link_kept *k)
 void link_state_put(
     struct link *p, struct link_call **slot, const struct link_kept *k, link_done done, void *ctx)
 {
+	if (k->kind == LINK_STATE_SERVED && !p->asks_served) {
+		link_state_del(p, k->kind, k->id);
+		fake_link_keep(p, k);
+		return;
+	}
 	struct link_call *c = fake_link_call(p, slot, LINK_STATE_PUT, &nobody, ctx);
 
 	c->done = done;
 	c->entry = entry_new(k);
+}
+
+void fake_link_ask_served(struct link *p)
+{
+	p->asks_served = true;
 }
 
 void link_state_del(struct link *p, enum link_state kind, const uint8_t *id)

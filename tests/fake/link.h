@@ -39,6 +39,9 @@ uint32_t fake_link_ping(struct link *p, const struct link_packet *g);
 /* State.  A put is LINK_STATE_PUT, a list LINK_STATE_LIST, of waiting calls; what was put and
  * answered is kept until it is deleted or the link is freed. */
 void fake_link_put(struct link *p, const char *why); /* answers the oldest */
+/* From now on what is kept as LINK_STATE_SERVED waits for that, too; before, it is there at once.
+ */
+void fake_link_ask_served(struct link *p);
 void fake_link_listed(struct link *p, enum link_state kind, const char *why); /* tells all, ends */
 void fake_link_keep(struct link *p, const struct link_kept *k); /* it was there before */
 int fake_link_kept(const struct link *p, enum link_state kind);

@@ -15,6 +15,7 @@ struct link {
 	struct pod_watch *pods;
 	int ready, logs, served;
 	unsigned lost_pods;
+	bool asks_served;
 	char lost_why[LINK_SERVED_SIZE];
 	int refusal; /* the code of pods' refusals; 0: EPERM */
 	bool attests;

@@ -33,6 +33,8 @@ struct record {
 	int lost;           /* a row that was kept and is not there; NOTHING: none */
 	char why[LINK_WHY_SIZE];
 	struct pod *of; /* NULL: the pod has not come, or went meanwhile */
+	struct link_call *putting;
+	bool unstored; /* the last one failed: the next look asks again */
 	UT_hash_handle hh;
 };
 
@@ -65,6 +67,7 @@ static struct record *record_of(struct pod_served *s, const struct uuid *pod)
 
 static void drop(struct pod_served *s, struct record *r)
 {
+	link_call_cancel(&r->putting);
 	HASH_DEL(s->records, r); /* NOLINT(clang-analyzer-*): uthash */
 	free(r);
 }
@@ -77,13 +80,20 @@ static void id_of(const struct uuid *pod, uint8_t id[LINK_STATE_ID_SIZE])
 
 /* --- the record: names of rows, with blanks --- */
 
+static void on_put(void *ctx, const struct err *e)
+{
+	struct record *r = ctx;
+
+	r->unstored = e;
+}
+
 static void keep(struct pod_served *s, struct record *r, uint32_t rows)
 {
 	char text[RECORD_SIZE] = "";
 	uint8_t id[LINK_STATE_ID_SIZE];
 	size_t n = 0;
 
-	if (rows == r->kept)
+	if (r->putting || (rows == r->kept && !r->unstored))
 		return;
 	r->kept = rows;
 	for (size_t i = 0; s->of.rows[i]; i++)
@@ -93,7 +103,7 @@ static void keep(struct pod_served *s, struct record *r, uint32_t rows)
 	id_of(&r->pod, id);
 	const struct link_kept k = {
 	    .kind = LINK_STATE_SERVED, .id = id, .data = text, .size = strlen(text)};
-	link_state_put(s->of.link, NULL, &k, NULL, NULL);
+	link_state_put(s->of.link, &r->putting, &k, on_put, r);
 }
 
 /* A name that this release does not know is no row of it. */
@@ -269,8 +279,8 @@ void pod_served_forget(struct pod_served *s, const struct uuid *pod)
 	HASH_FIND(hh, s->records, pod, sizeof(*pod), r);
 	if (!r)
 		return;
+	id_of(pod, id); /* which may be the record's own */
 	drop(s, r);
-	id_of(pod, id);
 	link_state_del(s->of.link, LINK_STATE_SERVED, id);
 }
 
