@@ -28,6 +28,7 @@
 #include "worker/link/heartbeat.h"
 #include "worker/link/link.h"
 #include "worker/link/log.h"
+#include "worker/link/ready.h"
 #include "worker/link/redirect.h"
 #include "worker/pages/pages.h"
 #include "worker/pod/redirect.h"

@@ -10,6 +10,7 @@
 #include "worker/link/dial.h"
 #include "worker/link/identity.h"
 #include "worker/link/log.h"
+#include "worker/link/ready.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -272,23 +272,6 @@ void link_write(struct link *p, struct link_call **slot, const struct uuid *pod,
 
 /* --- what the broker says unasked --- */
 
-void link_ready(struct link *p)
-{
-	link_ask(p, NULL, &(struct link_request){.op = LINK_READY}, -1, NULL, NULL);
-}
-
-void link_served(struct link *p, unsigned lost, const char *why)
-{
-	const struct link_request q = {.op = LINK_SERVED, .arg = lost};
-	struct err e;
-	auto_close int fd = link_memfd_sealed(why, strlen(why), &e);
-
-	if (fd >= 0)
-		link_ask(p, NULL, &q, fd, NULL, NULL);
-	else
-		log_error(NULL, "the broker cannot be told what is served: %s", e.msg);
-}
-
 void link_on_ping(struct link *p, link_pinged pinged, void *ctx)
 {
 	p->pinged = pinged;

@@ -11,6 +11,7 @@
 #include "common/protocol.h"
 #include "common/uuid.h"
 #include "worker/link/link.h"
+#include "worker/link/ready.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #include "tests/unit/open_fds.h"
 #include "worker/link/dial.h"
 #include "worker/link/log.h"
+#include "worker/link/ready.h"
 #include "world.h"
 #include <sys/resource.h>
 
@@ -666,6 +667,13 @@ static void test_ready_and_pong_are_said(void **state)
 
 	link_ready(w->p);
 	assert_int_not_equal(heard(w, LINK_READY, NULL).id, 0);
+	link_served(w->p, 3, "a/b: ads: refused\n");
+	char text[32] = "";
+	int fd;
+	assert_int_equal(heard(w, LINK_SERVED, &fd).arg, 3);
+	assert_int_equal(pread(fd, text, sizeof(text) - 1, 0), 18);
+	assert_string_equal(text, "a/b: ads: refused\n");
+	close(fd);
 	say(w, (struct link_packet){.what = LINK_PING, .arg = 77}, -1);
 	turn(w);
 	struct link_request pong = heard(w, LINK_PONG, NULL);
