@@ -10,6 +10,7 @@ from .conftest import measured, start_pair
 from .node import Agentd, Said
 from .run import wait_for
 
+SOAK = bool(os.environ.get('AGENTD_SOAK'))
 TRIAL_S = 3
 NEVER = 100_000
 
@@ -73,12 +74,14 @@ def test_what_istiod_refuses_now_is_given_back(node):
     wait_for('the old one to have nothing left', lambda: 'wait for SIGTERM' in old.log.read_text())
     assert asked_itself(old, 'ready') == (0, 'ready: another agentd has the pods\n')
     node.agentd = new
-    load.more(30)
-    assert load.stop()['failed'] == 0
+    load.more(10)
+    counts = load.stop()
+    assert counts['failed'] == 0
+    measured.append(f'given back, and taken over later: {counts["ok"]} requests, 0 failed')
     assert old.stop() == 0
 
 
-def test_a_wrong_setting_is_given_back_again_and_again(node):
+def test_a_wrong_setting_is_given_back(node):
     """And when the old one ends, the new one serves what it can."""
     client, _ = settled_pair(node)
     load, old = client.load(mesh.OUTBOUND), node.agentd
@@ -86,12 +89,9 @@ def test_a_wrong_setting_is_given_back_again_and_again(node):
     new.plane['address'] = '127.0.0.1:1'
     new.start()
     said.wait('has not taken over, this one goes on')
-    said.wait('has not taken over, this one goes on', times=2)  # twice as long after the first
-    pauses = [line for line in new.log.read_text().splitlines() if 'the next try is in' in line]
-    wait_for('the second pause', lambda: new.log.read_text().count('the next try is in') == 2)
-    assert f'in {TRIAL_S} s' in pauses[0] and f'in {2 * TRIAL_S} s' in new.log.read_text()
+    wait_for('its pause', lambda: f'the next try is in {TRIAL_S} s' in new.log.read_text())
     wait_for('the streams with the old one', lambda: all(x['ads']['connected'] for x in old.ctl('xds')['xds']))
-    load.more(10)
+    load.more(5)
     assert load.stop()['failed'] == 0
     assert old.stop() == 0
     wait_for('the new one to take what is left', lambda: new.ctl('status')['settled'])
@@ -115,11 +115,11 @@ def test_ready_anyway(node):
     wait_for('it to be served', lambda: not new.ctl('status')['lost'])
 
 
-@pytest.mark.parametrize('end', ('killed', 'stopped'))
+@pytest.mark.parametrize('end', ('kill', 'stop') if SOAK else ('kill',))
 def test_nobody_is_left_to_go_on(node, end):
-    """A start after a crash, or systemd's restart: it serves what it can, and says what is lost."""
+    """A start after a crash, or a restart: it serves what it can, and says what is lost."""
     settled_pair(node)
-    node.agentd.kill() if end == 'killed' else node.agentd.stop()
+    getattr(node.agentd, end)()
     with refusing(node):
         node.agentd.start()
         wait_for('istiod to refuse', lambda: node.agentd.ctl('status')['lost'])
@@ -153,6 +153,3 @@ def test_a_hung_broker_is_not_alive(node):
     finally:
         os.kill(node.agentd.process.pid, signal.SIGCONT)
     assert asked_itself(node.agentd, 'alive') == (0, 'alive\n')
-    os.kill(node.agentd.worker_pid(), signal.SIGSTOP)  # is for the broker to replace
-    assert asked_itself(node.agentd, 'alive') == (0, 'alive\n')
-    measured.append(asked_itself(node.agentd, 'ready')[1].strip())
