@@ -5,10 +5,11 @@ import signal
 
 import pytest
 
-from . import mesh
+from . import clients, mesh
 from .conftest import measured, start_pair
 from .node import Agentd, Said
 from .run import wait_for
+from .test_redirect import captured_pair
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 TRIAL_S = 3
@@ -24,7 +25,7 @@ def refusing(node, what='ads'):
 
 
 def has_own_socket(agentd, *flags):
-    agentd.flags = [*flags, '--alive', str(agentd.dir / 'alive')]
+    agentd.flags += [*flags, '--alive', str(agentd.dir / 'alive')]
     return agentd
 
 
@@ -38,16 +39,22 @@ def successor(node, name, *flags, trial_s=TRIAL_S):
     new = Agentd(node.dir / name, node.cgroup(name), node.istiod, node.agentd.mode)
     new.run, new.manifests = node.agentd.run, node.agentd.manifests
     new.settings, new.plane = dict(node.agentd.settings), dict(node.agentd.plane)
+    new.flags = node.agentd.flags[:-3]  # without its own
     return has_own_socket(new, '--take-over', '--linger', '--take-over-s', str(trial_s), *flags)
+
+
+def wait_for_records(node):
+    def kept():
+        records = [f.read_text().split() for f in (node.agentd.run / 'state/served').iterdir()]
+        return len(records) == 2 and all('ads' in r and 'cert' in r for r in records)
+    wait_for('both pods to be kept as served', kept)
 
 
 def settled_pair(node):
     """Two Envoys with traffic, whose services are known to be served."""
     has_own_socket(node.agentd, '--linger')
     pair = start_pair(node)
-    wait_for('both to be kept as served', lambda: len(list((node.agentd.run / 'state/served').iterdir())) == 2)
-    wait_for('their streams to be kept', lambda: all(
-        ' ads ' in f' {f.read_text()}' for f in (node.agentd.run / 'state/served').iterdir()))
+    wait_for_records(node)
     assert asked_itself(node.agentd, 'ready') == (0, 'ready\n')
     return pair
 
@@ -153,3 +160,27 @@ def test_a_hung_broker_is_not_alive(node):
     finally:
         os.kill(node.agentd.process.pid, signal.SIGCONT)
     assert asked_itself(node.agentd, 'alive') == (0, 'alive\n')
+
+
+def test_redirection_goes_on_when_all_is_given_back(capturing):
+    """Programs and rules are the same ones, and the old broker looks after them again."""
+    node = capturing()
+    old = has_own_socket(node.agentd, '--linger')
+    old.start()
+    client, server = captured_pair(node)
+
+    def answer():
+        status, content = client.call(clients.get_json, f'http://{server.ip}:{mesh.APP}/hello')
+        return status == 200 and f'URI={mesh.spiffe(client.ns, client.sa)}' in content['xfcc']
+    wait_for('the first answer', answer)
+    wait_for_records(node)
+    new, said = successor(node, 'new'), Said(old)
+    with refusing(node):
+        new.start()
+        assert answer()
+        said.wait('has not taken over, this one goes on')
+        assert answer()
+        new.process.send(signal.SIGTERM)
+        assert new.process.wait() == 0
+    wait_for('it to be well', lambda: old.ctl_text('status')[0] == 0)
+    assert answer()

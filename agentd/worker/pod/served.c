@@ -32,6 +32,7 @@ struct record {
 	struct uuid pod;
 	uint32_t kept, has; /* rows, as bits: what stands in the record; what is seen */
 	int lost;           /* a row that was kept and is not there; NOTHING: none */
+	bool is_open;       /* that, for it is not known yet */
 	char why[LINK_WHY_SIZE];
 	struct pod *of; /* NULL: the pod has not come, or went meanwhile */
 	struct link_call *putting;
@@ -157,11 +158,14 @@ static enum pod_has row_of(const struct record *r, size_t row, const char **why)
 }
 
 /* What is not known yet counts as lost, until its time is over. */
+static bool is_early(const struct pod_served *s)
+{
+	return loop_uptime_ms(s->of.loop) - s->begun_ms < AWAY_MS;
+}
+
 static bool is_lost(const struct pod_served *s, enum pod_has has)
 {
-	const bool early = loop_uptime_ms(s->of.loop) - s->begun_ms < AWAY_MS;
-
-	return has == POD_LACKS || has == POD_WAITS || (has == POD_AWAY && early);
+	return has == POD_LACKS || has == POD_WAITS || (has == POD_AWAY && is_early(s));
 }
 
 static const char *const not_yet[] = {[POD_AWAY] = "its Envoy is not back yet",
@@ -190,6 +194,7 @@ static void look_at(struct pod_served *s, struct record *r)
 		r->lost = i;
 		snprintf(r->why, sizeof(r->why), "%s", *why ? why : not_yet[has]);
 	}
+	r->is_open = gravest < POD_LACKS;
 	keep(s, r, s->in_charge ? r->has : r->kept | r->has);
 }
 
@@ -223,15 +228,26 @@ static void forget_others(struct pod_served *s)
 			pod_served_forget(s, &r->pod);
 }
 
+/* What is lost is no reason; what is not known yet is, for a while, so that it can be said. */
+static bool goes_on_anyway(const struct pod_served *s)
+{
+	const struct record *r;
+	bool is_open = false;
+
+	for (r = s->records; r; r = r->hh.next)
+		is_open |= r->of && r->lost != NOTHING && r->is_open;
+	return s->of.anyway && !(is_open && is_early(s));
+}
+
 static void tell(struct pod_served *s)
 {
 	char text[LINK_SERVED_SIZE];
 	unsigned lost = write_lost(s, text);
 
-	if (lost && s->of.anyway)
+	if (lost && goes_on_anyway(s)) {
 		log_warn(NULL, "ready anyway, though pods lost what they had: %s", text);
-	if (s->of.anyway)
 		lost = 0;
+	}
 	s->in_charge = !lost;
 	if (s->in_charge)
 		forget_others(s);

@@ -232,6 +232,28 @@ static void ready_anyway(void **state)
 	json_decref(lost);
 }
 
+/* It is known first what is lost, if that does not take long. */
+static void ready_anyway_after_a_look(void **state)
+{
+	(void)state;
+	set(0, POD_WAITS, POD_HAS);
+	begin(true);
+	assert_said(1, "demo/0: ads: it is not there yet\n");
+	set(0, POD_LACKS, POD_HAS);
+	fake_loop_advance(w.l, 50);
+	assert_said(0, "demo/0: ads: refused\n");
+	set(0, POD_WAITS, POD_HAS);
+	fake_loop_advance(w.l, 5000);
+	begin(true);
+	assert_said(0, ""); /* the one before had lost it */
+	set(1, POD_WAITS, POD_HAS);
+	begin(true);
+	fake_loop_advance(w.l, 3900);
+	assert_false(pod_served_is_in_charge(w.s));
+	fake_loop_advance(w.l, 200);
+	assert_true(pod_served_is_in_charge(w.s));
+}
+
 static void the_end_keeps_what_is_there_now(void **state)
 {
 	(void)state;
@@ -297,6 +319,7 @@ int main(void)
 	    T(an_envoy_that_is_away),
 	    T(what_was_never_there_is_not_lost),
 	    T(ready_anyway),
+	    T(ready_anyway_after_a_look),
 	    T(the_end_keeps_what_is_there_now),
 	    T(who_goes_is_forgotten),
 	    T(words_that_nobody_knows),
