@@ -25,6 +25,7 @@ def refusing(node, what='ads'):
 
 
 def has_own_socket(agentd, *flags):
+    agentd.common = list(agentd.flags)  # with its successors
     agentd.flags += [*flags, '--alive', str(agentd.dir / 'alive')]
     return agentd
 
@@ -39,7 +40,7 @@ def successor(node, name, *flags, trial_s=TRIAL_S):
     new = Agentd(node.dir / name, node.cgroup(name), node.istiod, node.agentd.mode)
     new.run, new.manifests = node.agentd.run, node.agentd.manifests
     new.settings, new.plane = dict(node.agentd.settings), dict(node.agentd.plane)
-    new.flags = node.agentd.flags[:-3]  # without its own
+    new.flags = list(node.agentd.common)
     return has_own_socket(new, '--take-over', '--linger', '--take-over-s', str(trial_s), *flags)
 
 
