@@ -4,9 +4,9 @@
  * admin.sock -> capabilities we do not need are dropped -> the keeper starts one worker after the
  * other.  The first one tells how agentd.yaml wants the log; until then lines are held, unless a
  * flag says it.  What an earlier agentd or systemd kept was found before all that; SIGUSR2 executes
- * another release.  The end: SIGTERM or SIGINT is passed on to the worker as SIGTERM; its wait
- * status is ours. Sockets' files stay: the next broker renames fresh ones over them, and pods'
- * mounts stay.
+ * another release.  A hand-over that came to nothing begins all of it anew, after a pause.  The
+ * end: SIGTERM or SIGINT is passed on to the worker as SIGTERM; its wait status is ours. Sockets'
+ * files stay: the next broker renames fresh ones over them, and pods' mounts stay.
  */
 #include "run.h"
 #include "broker/base/apart.h"
@@ -16,6 +16,7 @@
 #include "broker/base/loop.h"
 #include "broker/base/rundir.h"
 #include "broker/base/running.h"
+#include "broker/life/alive.h"
 #include "broker/life/keeper.h"
 #include "broker/life/notify.h"
 #include "broker/life/succession.h"
@@ -27,6 +28,7 @@
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/pidfd.h"
 #include "common/version.h"
 #include "gate.h"
 #include <errno.h>
@@ -74,6 +76,13 @@ static void on_ready(void *ctx)
 	struct run *r = ctx;
 
 	succession_ready(&r->succession);
+}
+
+static void on_served(void *ctx, unsigned lost, const char *why)
+{
+	struct run *r = ctx;
+
+	succession_served(&r->succession, lost, why);
 }
 
 static void on_alive(void *ctx)
@@ -159,7 +168,8 @@ static const char *on_problem_asked(void *ctx)
 static int serve(
     struct run *r, const struct broker_options *o, struct life_worker *wk, struct err *e)
 {
-	static const struct keeper_events events = {on_ready, on_alive, on_ended, on_problem_asked};
+	static const struct keeper_events events = {
+	    on_ready, on_served, on_alive, on_ended, on_problem_asked};
 	bool patient = succession_is_patient(&r->succession);
 	int64_t watchdog_ms = notify_watchdog_ms();
 	int epoll = broker_epoll(r->broker);
@@ -172,12 +182,12 @@ static int serve(
 		return err_sys(e, "timerfd");
 	broker_timer_set(&r->unheard, UNHEARD_MS);
 	r->keeper = keeper_new(r->broker, o, wk);
+	const struct succession_of of = {r->broker, r->keeper, o->run, o->take_over_s};
 	keeper_observe(r->keeper, &events, r);
 	r->vouched = watchdog_ms;
 	if (!watchdog_ms || watchdog_ms > WATCHDOG_MS)
 		watchdog_ms = WATCHDOG_MS;
-	if (keeper_watchdog(r->keeper, watchdog_ms, e) ||
-	    succession_open(&r->succession, r->keeper, epoll, o->run, e) ||
+	if (keeper_watchdog(r->keeper, watchdog_ms, e) || succession_open(&r->succession, &of, e) ||
 	    keeper_start(r->keeper, patient, e))
 		return -1;
 	log_info(NULL, "agentd %s: run directory %s, worker %d as uid %u", version_text, o->run,
@@ -187,37 +197,26 @@ static int serve(
 	return 0;
 }
 
-/* Whoever starts again what has ended (a kubelet) would take all of it back from the other one. */
-static void linger(void)
-{
-	sigset_t set;
-
-	log_info(NULL, "nothing is left to do but to wait for SIGTERM");
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	while (sigwaitinfo(&set, NULL) < 0)
-		; /* interrupted */
-}
-
 static int run(struct run *r, const struct broker_options *o, struct life_worker *wk)
 {
+	struct succession *s = &r->succession;
 	struct err e;
 
-	if (o->take_over && succession_take_over(&r->succession, o->run, &e))
+	if (o->take_over && succession_take_over(s, o->run, o->take_over_s, &e))
 		return fail(&e);
-	r->broker = broker_new(o, r->succession.kept, &e);
+	r->broker = broker_new(o, s->kept, &e);
 	if (!r->broker || serve(r, o, wk, &e))
 		r->code = fail(&e);
 	broker_timer_close(&r->unheard);
-	succession_close(&r->succession);
+	succession_close(s);
 	keeper_free(&r->keeper);
-	if (r->succession.is_over)
+	if (s->is_over)
 		broker_leave(r->broker);
 	broker_free(&r->broker);
 	mem_closep(&r->signals.fd);
-	if (r->succession.is_over && o->linger)
-		linger();
+	if (s->given_back)
+		succession_give_back(s);
+	mem_closep(&s->before.conn);
 	return r->code;
 }
 
@@ -285,6 +284,54 @@ static int open_and_run(struct run *r, const struct broker_options *o)
 	return code;
 }
 
+/* From what an earlier agentd left to what this one leaves. */
+static int live(struct run *r, const struct broker_options *o, struct alive *a, char **argv)
+{
+	struct broker_fdstore *kept = broker_fdstore_new();
+	int code;
+
+	*r = (struct run){.signals.fd = -1, .unheard.watch.fd = -1};
+	succession_inherit(&r->succession, kept, a, argv);
+	code = open_and_run(r, o);
+	broker_fdstore_free(&kept);
+	return code;
+}
+
+/* True: told to end.  False: it is time to ask again, or the one before us has ended. */
+static bool wait_to_ask_again(const struct run *r, struct alive *a, int64_t ms)
+{
+	auto_close int before = pidfd_of_number(r->succession.before.pid);
+	char why[ALIVE_WHY_SIZE];
+
+	if (before < 0)
+		return false;
+	snprintf(why, sizeof(why),
+	    "the agentd before this one goes on, and is asked again in %d s:\n%.*s",
+	    (int)(ms / 1000), ALIVE_WHY_SIZE - 128, r->succession.lost);
+	alive_say(a, ALIVE_NOT, why);
+	log_warn(NULL, "the next try is in %d s", (int)(ms / 1000));
+	return alive_rest(a, before, ms);
+}
+
+/* As often as we gave back.  Whoever starts again what has ended (a kubelet) would take all of it
+ * back from another one: so we linger. */
+static int live_until_the_end(const struct broker_options *o, struct alive *a, char **argv)
+{
+	unsigned times = 0;
+	struct run r;
+	int code;
+
+	do
+		code = live(&r, o, a, argv);
+	while (r.succession.given_back &&
+	       !wait_to_ask_again(&r, a, succession_pause_ms(++times, o->take_over_s)));
+	if (!r.succession.is_over || r.succession.given_back || !o->linger)
+		return code;
+	log_info(NULL, "nothing is left to do but to wait for SIGTERM");
+	alive_rest(a, -1, -1);
+	return code;
+}
+
 /* One that runs would put it all back. */
 static int uninstall(const struct broker_options *o)
 {
@@ -342,8 +389,7 @@ static int try(const struct broker_options *o)
 
 static int start(const struct broker_options *o, char **argv)
 {
-	struct run r = {.signals.fd = -1, .unheard.watch.fd = -1};
-	struct broker_fdstore *kept;
+	struct alive alive;
 	struct err e;
 
 	if (o->mode == BROKER_HELP) {
@@ -366,10 +412,10 @@ static int start(const struct broker_options *o, char **argv)
 		return broker_gate_shut(o);
 	if (o->mode == REDIRECT_AWAIT)
 		return broker_gate_await(o);
-	kept = broker_fdstore_new();
-	succession_inherit(&r.succession, kept, argv);
-	int code = open_and_run(&r, o);
-	broker_fdstore_free(&kept);
+	if (alive_open(&alive, o->alive, &e))
+		return fail(&e);
+	int code = live_until_the_end(o, &alive, argv);
+	alive_close(&alive);
 	return code;
 }
 

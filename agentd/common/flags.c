@@ -52,6 +52,11 @@ const struct flag flags_list[] = {
 	"take over from the running agentd, with all it holds"),
     BROKER("linger", FLAG_SWITCH, NULL, NULL,
 	"wait for SIGTERM after a hand-over; for a supervisor that restarts what ends"),
+    BROKER("take-over-s", FLAG_NUMBER, "SECONDS", "60",
+	"how long after --take-over all that was served may take to be served again; then it is "
+	"given back"),
+    BROKER("alive", FLAG_TEXT, "PATH", NULL,
+	"a socket where agentctl alive and agentctl ready --of ask this very agentd"),
     BROKER("no-privsep", FLAG_SWITCH, NULL, NULL,
 	"leave the worker root's rights: for debugging only"),
     BROKER("redirect-cgroup", FLAG_TEXT, "NAME", NULL,
@@ -87,6 +92,8 @@ const struct flag flags_list[] = {
 	"how pods that name no mode are redirected: ebpf, istio-cni, istio-init or none; the flag "
 	"alone: ebpf for the pods that name it"),
 
+    {"ready-anyway", FLAG_WORKER, FLAG_BOOLEAN, NULL, "false",
+	"be ready though pods lost what the agentd before this one gave them"},
     TEXT("node-name", "", "name of this node; empty: the host's name"),
     TEXT("host-ip", "", "address of this node, for pods whose settings say $(HOST_IP)"),
     TEXT("istio-namespace", "istio-system", "namespace istiod runs in"),

@@ -86,7 +86,11 @@ enum link_answer {
 	X(REDIRECT_SHUT, 0, ANY_POD, REPLIED, "shut the strict pod whose manifest was refused") \
 	/* A sealed memfd <= 64 KiB: the pod's file in --identity-dir, for LINK_FOLLOW_KEPT.  Of a \
 	 * manifest's pod only.  EAGAIN: too many at once. */ \
-	X(IDENTITY_PUT, 1, ADDED_POD, DEFERRED, "keep the pod's certificate on disk")
+	X(IDENTITY_PUT, 1, ADDED_POD, DEFERRED, "keep the pod's certificate on disk") \
+	/* arg = pods that lost what an earlier worker gave them, or may have; a sealed memfd \
+	 * <= 4 KiB: their names and reasons, a line each.  After READY, at each change, up to 0, \
+	 * which is the last word. */ \
+	X(SERVED, 1, NO_POD, REPLIED, "hear what is served again")
 /* clang-format on */
 
 #define LINK_OP_NUMBER(op, ...) LINK_##op,

@@ -16,6 +16,7 @@ enum {
 	LINK_FILE_SIZE_MAX = 1 << 20,
 	LINK_NAME_SIZE = 256,
 	LINK_WHY_SIZE = 200,
+	LINK_SERVED_SIZE = 4096, /* with a NUL behind it */
 	LINK_ADDRESSES_MAX = 16,
 	LINK_FOLLOWS_PER_POD_MAX = 4,
 	LINK_FOLLOWS_KUBELET_MAX = 256, /* directories of the kubelet's */

@@ -19,6 +19,7 @@ enum link_state {
 						  uid, then zeroes */
 	LINK_STATE_NAMES, /* survives the broker; name tables as istiod sent them, by their SHA-256;
 			     zeroes: which pod has which */
+	LINK_STATE_SERVED, /* survives the broker; which services served a pod, by its uid */
 	LINK_STATE_END
 };
 enum link_listener {

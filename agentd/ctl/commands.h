@@ -4,6 +4,7 @@
 
 #define CTL_COMMANDS(X)                                                                            \
 	X(status)                                                                                  \
+	X(alive)                                                                                   \
 	X(ready)                                                                                   \
 	X(pods)                                                                                    \
 	X(certs)                                                                                   \

@@ -1,4 +1,5 @@
-/* status.c - agentctl status, agentctl ready */
+/* status.c - agentctl status, ready, alive */
+#include "alive.h"
 #include "commands.h"
 #include "request.h"
 #include "show.h"
@@ -33,6 +34,7 @@ static bool has_problem(const json_t *s)
 	       json_array_size(json_object_get(s, "refused_manifests")) ||
 	       json_array_size(json_object_get(s, "waiting_volumes")) ||
 	       json_array_size(json_object_get(s, "unserved")) ||
+	       json_array_size(json_object_get(s, "lost")) ||
 	       json_integer_value(json_object_get(s, "pods")) !=
 		   json_integer_value(json_object_get(s, "pods_ready"));
 }
@@ -124,6 +126,9 @@ static void print_status(const json_t *s)
 		printf("  problem: %s\n", json_string_value(v) ? json_string_value(v) : "");
 	print_kubelet(s);
 	print_pods(s);
+	json_array_foreach (json_object_get(s, "lost"), i, v)
+		printf("  problem: %s had its %s before this agentd's start: %s\n",
+		    ctl_string(v, "pod"), ctl_string(v, "service"), ctl_string(v, "why"));
 	json_array_foreach (json_object_get(s, "control_planes"), i, v)
 		print_plane(v);
 	print_pushes(json_object_get(s, "pushes"));
@@ -157,33 +162,89 @@ const struct ctl_command ctl_status = {
     .run = show_status,
 };
 
-/* What is wrong with one pod or one control plane does not count: an update would stop for it.  A
- * kubelet that does not know us does: no meshed pod of the node could start. */
+static const char *loss(const json_t *s)
+{
+	static char text[512];
+	const json_t *lost = json_object_get(s, "lost"), *first = json_array_get(lost, 0);
+
+	snprintf(text, sizeof(text), "pods that lost what they had: %zu, as %s: %s: %s",
+	    json_array_size(lost), ctl_string(first, "pod"), ctl_string(first, "service"),
+	    ctl_string(first, "why"));
+	return text;
+}
+
+/* What the worker says of itself and of the kubelet; "": it is ready. */
+static const char *why_unready(const json_t *s, bool is_asked_itself)
+{
+	if (*broker_problem(s))
+		return broker_problem(s);
+	if (!json_is_true(json_object_get(s, "settled")))
+		return "some previous pods are not served yet";
+	if (!is_asked_itself && json_is_false(json_object_get(s, "in_charge")))
+		return loss(s);
+	return kubelet_problem(s);
+}
+
+/* What is wrong with one pod or one control plane does not count, unless it had what is missing
+ * before this agentd's start: an update would stop for it.  A kubelet that does not know us does:
+ * no meshed pod of the node could start. */
 static int show_ready(const struct ctl *c)
 {
-	int status;
-	json_t *s = ctl_request(c, "GET", "/status", &status);
-	const char *why_not = *broker_problem(s) ? broker_problem(s)
-			      : json_is_true(json_object_get(s, "settled"))
-				  ? kubelet_problem(s)
-				  : "some previous pods are not served yet";
+	struct ctl_alive itself;
+	int status = ctl_alive_ask(c, &itself);
 
+	if (status != CTL_OK)
+		return status;
+	if (itself.is == CTL_ALIVE_OVER)
+		return printf("ready: another agentd has the pods\n"), CTL_OK;
+	if (itself.is == CTL_ALIVE_STARTING || itself.is == CTL_ALIVE_NOT)
+		return printf("not ready: %s\n", itself.why), CTL_PROBLEM;
+	json_t *s = ctl_request(c, "GET", "/status", &status);
 	if (!s)
 		return status;
-	status = *why_not ? CTL_PROBLEM : CTL_OK;
+	const char *why = why_unready(s, itself.is == CTL_ALIVE_READY);
+	status = *why ? CTL_PROBLEM : CTL_OK;
 	if (c->json)
 		ctl_print_answer(c, s);
 	else
-		printf("%s%s\n", *why_not ? "not ready: " : "ready", why_not);
+		printf("%s%s\n", *why ? "not ready: " : "ready", why);
 	json_decref(s);
 	return status;
 }
 
+#define OF                                                                                         \
+	{                                                                                          \
+		"of", "PATH",                                                                      \
+		    "the agentd whose --alive PATH is, and not the one that has the pods"          \
+	}
+
 const struct ctl_command ctl_ready = {
     .noun = "ready",
-    .args = "",
-    .help = "for probes of agentd: whether all previous pods are served, the broker answers and "
-	    "the kubelet "
-	    "knows agentd",
+    .args = "[--of PATH]",
+    .help =
+	"for probes of agentd: whether all that was served before is served, the broker answers "
+	"and the kubelet knows agentd",
+    .options = {OF},
     .run = show_ready,
+};
+
+/* For a probe that restarts a container: nothing that is wrong outside of it counts. */
+static int show_alive(const struct ctl *c)
+{
+	struct ctl_alive itself;
+	int status = ctl_alive_ask(c, &itself);
+
+	if (status != CTL_OK)
+		return status;
+	if (itself.is == CTL_ALIVE_STARTING)
+		return printf("starting: %s\n", itself.why), CTL_PROBLEM;
+	return printf("alive\n"), CTL_OK;
+}
+
+const struct ctl_command ctl_alive = {
+    .noun = "alive",
+    .args = "--of PATH",
+    .help = "for probes: whether the broker turns, and knows whether it is ready",
+    .options = {OF},
+    .run = show_alive,
 };

@@ -1,5 +1,6 @@
 /* bounds.h - what a JSON text would cost, before it is read: jansson takes 50 to 300 bytes for a
- * value of two, and what is done with a pod is so much for each of its values.  Pure. */
+ * value of two, and what is done with a pod is so much for each of its values (security-rules.md
+ * G9).  Pure. */
 #pragma once
 #include <stddef.h>
 

@@ -1,11 +1,11 @@
 /* agent.c
  *
  * start: broker -> runtime -> control planes -> registry -> what an earlier worker stored
- *        (certificates, name tables) -> the kubelet's volumes, manifests -> admin socket.
- * A pod comes: its environment is read (worker/envoy/node) and refused, or pod_services.h starts
- * its services. A pod changes: the new environment is read first; a bad one leaves the old services
- * alone. A pod goes: services stop, the broker drops sockets and directory. end: the reverse of
- * start.  The directories stay: a restart of agentd is not the end of a pod.
+ *        (certificates, what served the pods, name tables) -> the kubelet's volumes, manifests ->
+ * admin socket. A pod comes: its environment is read (worker/envoy/node) and refused, or
+ * pod_services.h starts its services. A pod changes: the new environment is read first; a bad one
+ * leaves the old services alone. A pod goes: services stop, the broker drops sockets and directory.
+ * end: the reverse of start.  The directories stay: a restart of agentd is not the end of a pod.
  */
 #include "agent.h"
 #include "agent_state.h"
@@ -28,11 +28,13 @@
 #include "worker/link/calls.h"
 #include "worker/link/heartbeat.h"
 #include "worker/link/link.h"
+#include "worker/link/ready.h"
 #include "worker/link/redirect.h"
 #include "worker/pages/pages.h"
 #include "worker/pod/accounts.h"
 #include "worker/pod/redirect.h"
 #include "worker/pod/rows.h"
+#include "worker/pod/served.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"
@@ -156,6 +158,7 @@ static void on_pod_removed(void *ctx, struct pod *p)
 	pod_services_stop(&p->services);
 	link_pod_remove(a->shared.link, &p->uid);
 	forget(&a->shared, p);
+	pod_served_forget(a->shared.served, &p->uid);
 	if (!has_namesake(a, p))
 		metrics_drop(pages_pod_labels(p, labels, sizeof(labels)));
 	log_info(p->label, "pod removed");
@@ -169,6 +172,7 @@ static void on_pods_settled(void *ctx)
 	log_info(NULL, "ready");
 	dns_keep_settle(a->shared.names);
 	link_ready(a->shared.link);
+	pod_served_begin(a->shared.served, a->pods);
 }
 
 static void on_broker_lost(void *ctx)
@@ -283,12 +287,19 @@ static void on_names_restored(void *ctx)
 	    a->kubelet, a->broker, loop_now_ms(a->shared.loop)});
 }
 
+static void on_served_restored(void *ctx)
+{
+	struct agent *a = ctx;
+
+	dns_keep_restore(a->shared.names, on_names_restored, a);
+}
+
 static void on_restored(void *ctx)
 {
 	struct agent *a = ctx;
 
 	agent_state_free(&a->state);
-	dns_keep_restore(a->shared.names, on_names_restored, a);
+	pod_served_restore(a->shared.served, on_served_restored, a);
 }
 
 struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, struct err *e)
@@ -312,6 +323,8 @@ struct agent *agent_new(struct loop *l, const struct config *c, int broker_fd, s
 	a->shared.redirect = pod_redirects_new(a->shared.link);
 	a->shared.accounts = accounts_new();
 	a->shared.names = dns_keep_new(l, a->shared.link);
+	a->shared.served =
+	    pod_served_new(&(struct pod_served_of){l, a->shared.link, pod_rows, c->ready_anyway});
 	set_limits(a);
 	make_planes(a);
 	a->pods = pod_registry_new(&observer, a);
@@ -328,6 +341,7 @@ bool agent_broker_lost(const struct agent *a)
 
 void agent_stop_accepting(struct agent *a)
 {
+	pod_served_look(a->shared.served);
 	for (struct pod *p = pod_first(a->pods); p; p = p->next)
 		if (p->services)
 			pod_services_stop_accepting(p->services);
@@ -353,6 +367,7 @@ void agent_free(struct agent **agent)
 	heartbeat_free(&a->broker);
 	kubelet_free(&a->kubelet);
 	manifest_dir_free(&a->manifests);
+	pod_served_free(&a->shared.served);
 	stop_all_pods(a);
 	pod_registry_free(&a->pods);
 	for (size_t i = 0; i < a->shared.node.nplanes; i++) {

@@ -14,6 +14,11 @@ void apart_close_listener(int fd)
 	close(fd);
 }
 
+void apart_refuse_descriptors(int listener)
+{
+	(void)listener;
+}
+
 bool apart_is_busy(void)
 {
 	return false;

@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "worker/link/calls.h"
+#include "worker/link/ready.h"
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -403,10 +404,20 @@ static struct entry *entry_new(const struct link_kept *k)
 void link_state_put(
     struct link *p, struct link_call **slot, const struct link_kept *k, link_done done, void *ctx)
 {
+	if (k->kind == LINK_STATE_SERVED && !p->asks_served) {
+		link_state_del(p, k->kind, k->id);
+		fake_link_keep(p, k);
+		return;
+	}
 	struct link_call *c = fake_link_call(p, slot, LINK_STATE_PUT, &nobody, ctx);
 
 	c->done = done;
 	c->entry = entry_new(k);
+}
+
+void fake_link_ask_served(struct link *p)
+{
+	p->asks_served = true;
 }
 
 void link_state_del(struct link *p, enum link_state kind, const uint8_t *id)
@@ -623,6 +634,19 @@ const char *fake_link_written(
 void link_ready(struct link *p)
 {
 	p->ready++;
+}
+
+void link_served(struct link *p, unsigned lost, const char *why)
+{
+	p->served++;
+	p->lost_pods = lost;
+	snprintf(p->lost_why, sizeof(p->lost_why), "%s", why);
+}
+
+unsigned fake_link_lost(const struct link *p, const char **why)
+{
+	*why = p->lost_why;
+	return p->served ? p->lost_pods : UINT32_MAX;
 }
 
 int fake_link_ready(const struct link *p)

@@ -39,6 +39,9 @@ uint32_t fake_link_ping(struct link *p, const struct link_packet *g);
 /* State.  A put is LINK_STATE_PUT, a list LINK_STATE_LIST, of waiting calls; what was put and
  * answered is kept until it is deleted or the link is freed. */
 void fake_link_put(struct link *p, const char *why); /* answers the oldest */
+/* From now on what is kept as LINK_STATE_SERVED waits for that, too; before, it is there at once.
+ */
+void fake_link_ask_served(struct link *p);
 void fake_link_listed(struct link *p, enum link_state kind, const char *why); /* tells all, ends */
 void fake_link_keep(struct link *p, const struct link_kept *k); /* it was there before */
 int fake_link_kept(const struct link *p, enum link_state kind);
@@ -72,7 +75,9 @@ void fake_link_running(struct link *p, const char *name, const char *yaml);
 void fake_link_synced(struct link *p);
 
 int fake_link_ready(const struct link *p); /* how often it was said */
-int fake_link_logs(const struct link *p);  /* the same of link_log() */
+/* What link_served() said last; UINT32_MAX: nothing yet. */
+unsigned fake_link_lost(const struct link *p, const char **why);
+int fake_link_logs(const struct link *p); /* the same of link_log() */
 void fake_link_relisten(
     struct link *p, const struct uuid *pod, enum link_listener kind, int fd); /* takes fd */
 

@@ -13,7 +13,10 @@ struct link {
 	struct link_call *calls;
 	struct relisten *relistens;
 	struct pod_watch *pods;
-	int ready, logs;
+	int ready, logs, served;
+	unsigned lost_pods;
+	bool asks_served;
+	char lost_why[LINK_SERVED_SIZE];
 	int refusal; /* the code of pods' refusals; 0: EPERM */
 	bool attests;
 	char identity[1024]; /* of link_identity_put() */

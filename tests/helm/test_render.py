@@ -189,7 +189,8 @@ def test_another_configuration_is_another_agentd():
 def test_programs_that_the_probes_run_exist():
     _, container = agentd_pod()
     for probe in ('startupProbe', 'readinessProbe', 'livenessProbe'):
-        program, noun = container[probe]['exec']['command']
+        program, noun, *of = container[probe]['exec']['command']
+        assert of == ['--of', next(a for a in container['args'] if a.startswith('--alive=')).removeprefix('--alive=')]
         text = subprocess.run([BUILD / 'release' / program.rsplit('/', 1)[1], '--help'],
                               capture_output=True, text=True, check=True).stdout
         assert f'\n  {noun} ' in text

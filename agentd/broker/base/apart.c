@@ -12,10 +12,15 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 LOG_SCOPE("broker");
+
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
 
 /* A burst of connections costs as many children for a moment.  One packet can bring as many. */
 enum { CHILDREN_MAX = 256, SECONDS = 1 };
@@ -81,6 +86,13 @@ void apart_close_listener(int fd)
 		(void)apart_close(fd);
 	else
 		close(fd);
+}
+
+void apart_refuse_descriptors(int listener)
+{
+	const int none = 0;
+
+	setsockopt(listener, SOL_SOCKET, SO_PASSRIGHTS, &none, sizeof(none));
 }
 
 bool apart_is_busy(void)

@@ -15,6 +15,9 @@ bool apart_close(int fd);
 /* The same of a listening unix socket, of which holders of a copy may live on: a child is needed
  * only if somebody waits in its backlog. */
 void apart_close_listener(int fd);
+/* From Linux 6.16 on nobody can send descriptors to connections of this listening unix socket
+ * (EPERM): who accepts one need not close what came with its bytes. */
+void apart_refuse_descriptors(int listener);
 /* Half of what can be closed at once: read nothing more of a stranger until a child has ended. */
 bool apart_is_busy(void);
 /* True: the child was one of these.  To be called for each child that was waited for. */

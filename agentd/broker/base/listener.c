@@ -28,10 +28,6 @@
 
 LOG_SCOPE("broker");
 
-#ifndef SO_PASSRIGHTS
-#define SO_PASSRIGHTS 83
-#endif
-
 /* Connections wait here while a worker is replaced; beyond it clients see EAGAIN. */
 enum { BACKLOG = 4096 };
 
@@ -149,15 +145,6 @@ static int make(const struct broker_listener_spec *s, struct err *e)
 	return take_fd(fd);
 }
 
-/* Who reads from a connection closes what came with the bytes, and its maker decides how long that
- * takes.  From Linux 6.16 on the sender is refused (EPERM); a connection has it of its listener. */
-static void take_no_descriptors(int fd)
-{
-	const int none = 0;
-
-	setsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &none, sizeof(none));
-}
-
 static void on_hang_up(void *ctx, uint32_t events)
 {
 	struct broker_listener *l = ctx;
@@ -208,7 +195,7 @@ int broker_listener_open(
 	int fd = take_kept(spec);
 	if (fd < 0 && (fd = make(spec, e)) < 0)
 		return -1;
-	take_no_descriptors(fd);
+	apart_refuse_descriptors(fd);
 	l->spec = spec;
 	l->watch = (struct broker_watch){.fd = fd, .ready = on_hang_up, .ctx = l};
 	if (broker_watch_start(spec->epoll, &l->watch, EPOLLRDHUP)) {

@@ -20,6 +20,7 @@ enum {
 	ENVOY_ID =
 	    1337, /* Istio redirects by it: the worker's traffic must not look like Envoy's */
 	MAX_PODS_LIMIT = 65536,
+	SECONDS_LIMIT = 240, /* a container that is not ready for five minutes is restarted */
 	PATH_SIZE_MAX = 1024,
 	CGROUP_SIZE_MAX = 255,
 	RUN_SIZE_MAX = 47, /* <run>/pods/<uid>/mount/.socket.new is a unix socket's address */
@@ -32,6 +33,7 @@ enum kind {
 	NAME,
 	ADDRESS,
 	NUMBER,
+	SECONDS,
 	PLANE,
 	SWITCH,
 	REDIRECT,
@@ -63,6 +65,8 @@ static const struct target targets[] = {
     {"max-pods", NUMBER, 0, 0},
     {"take-over", SWITCH, FIELD(take_over), 0},
     {"linger", SWITCH, FIELD(linger), 0},
+    {"take-over-s", SECONDS, FIELD(take_over_s), 0},
+    {"alive", PATH, FIELD(alive), 0},
     {"no-privsep", SWITCH, FIELD(no_privsep), 0},
     {"redirect-cgroup", NAME, FIELD(redirect_cgroup), 0},
     {"probes-cgroup", CGROUP, FIELD(probes_cgroup), 0},
@@ -178,6 +182,12 @@ static int set(struct broker_options *o, const struct target *f, const char *val
 			return err_set(e, EINVAL, "--%s needs a number from 1 to %d, not \"%s\"",
 			    f->name, MAX_PODS_LIMIT, value);
 		o->max_pods = (unsigned)n;
+		return 0;
+	case SECONDS:
+		if ((n = parse_number(value, SECONDS_LIMIT)) < 1)
+			return err_set(e, EINVAL, "--%s needs seconds from 1 to %d, not \"%s\"",
+			    f->name, SECONDS_LIMIT, value);
+		*(unsigned *)(void *)((char *)o + f->offset) = (unsigned)n;
 		return 0;
 	case PATH:
 		if (check_path(f->name, value, e))

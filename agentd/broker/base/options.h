@@ -28,6 +28,8 @@ struct broker_options {
 	bool config_named;                    /* --config was given, so the file must exist */
 	bool take_over;              /* from the agentd that holds the run directory: handover.h */
 	bool linger;                 /* having handed over, wait for SIGTERM */
+	const char *alive;           /* where probes ask this very agentd; NULL: nowhere */
+	unsigned take_over_s;        /* to become ready in, or all is given back */
 	bool no_privsep;             /* the worker stays root and uncaged: for debugging */
 	bool redirect;               /* traffic by eBPF: broker/redirect/requests.h */
 	const char *log_level;       /* until the worker has told its own */

@@ -26,7 +26,8 @@ enum {
 	SPARE_ENTRIES = 64,
 	BYTES_MAX = 40 << 20,
 	NAMES_BYTES_MAX = 24 << 20, /* both together: BROKER_TMPFS_MIB */
-	ENTRIES_PER_POD = 5, /* itself, namespace, rules, certificate, and one that lingers */
+	/* itself, namespace, rules, what serves it, certificate, and one that lingers */
+	ENTRIES_PER_POD = 6,
 	BOOT_ID_SIZE = 40,
 	TEXT_SIZE = 128,
 };
@@ -43,7 +44,8 @@ struct broker_states {
 static const char *const kinds[LINK_STATE_END] = {[LINK_STATE_CERT] = "cert",
     [LINK_STATE_CERT_IN_MEMORY] = "cert-memory",
     [LINK_STATE_POD] = "spec",
-    [LINK_STATE_NAMES] = "names"};
+    [LINK_STATE_NAMES] = "names",
+    [LINK_STATE_SERVED] = "served"};
 
 /* --- life --- */
 
@@ -122,6 +124,7 @@ static int open_stores(
 		   &s->worker[LINK_STATE_CERT_IN_MEMORY], NULL, kept, &s->budget, e) ||
 	       broker_store_open(&s->worker[LINK_STATE_POD], in, kept, &s->budget, e) ||
 	       broker_store_open(&s->worker[LINK_STATE_NAMES], in, kept, &s->names, e) ||
+	       broker_store_open(&s->worker[LINK_STATE_SERVED], in, kept, &s->budget, e) ||
 	       broker_store_open(&s->pods, in, kept, &s->budget, e) ||
 	       broker_store_open(&s->rules, in, kept, &s->budget, e);
 }

@@ -4,6 +4,7 @@
  *   <run>/state/cert/<hex>  the worker's certificates, as it wrote them
  *   <run>/state/spec/<hex>  the worker's pods, with their tokens, as it wrote them
  *   <run>/state/names/<hex> name tables, and which pod has which, as the worker wrote them
+ *   <run>/state/served/<hex> what serves each of the worker's pods, as it wrote that
  *   <run>/state/pod/<uid>   the broker's own: which network namespace a pod has
  *   <run>/state/rules/<uid> and the rules of its traffic, if a lower ceiling would refuse them
  *

@@ -1,18 +1,22 @@
 /* handover.c - one conversation, of packets of fixed size.
  *
  *   new                               old
- *   ASK            ->                 may it?  no: REFUSED and why
- *                                     its worker ends; clients wait in the backlogs
+ *   (connects)     ->                 who is it?  nobody who may: REFUSED and why, nothing is read
+ *   ASK seconds    ->                 its worker ends; clients wait in the backlogs
  *                  <- ENTRY name, fd  for each that is kept
  *                  <- END count
- *   checks, starts its worker
+ *   checks, starts its worker, which serves, and looks whether it serves what the old one did
  *   READY          ->                 ends
- *   (closes)       ->                 starts its worker again
+ *   REFUSED why    ->                 starts its worker again; so it does if the new one is gone
  *
- * The version comes first in every packet.  A new one that says nothing for too long is killed
- * before the old one goes on: two workers must not serve one pod.
+ * The version comes first in every packet.  A new one that says nothing for a minute longer than it
+ * asked for is killed before the old one goes on: two workers must not serve one pod.
+ *
+ * Callers that may ask, and have not asked yet, are a few, and the next one takes the place of the
+ * first: who is mute holds nobody.
  */
 #include "handover.h"
+#include "broker/base/apart.h"
 #include "broker/base/listener.h"
 #include "common/err.h"
 #include "common/fdpass.h"
@@ -32,6 +36,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 
 LOG_SCOPE("broker");
 
@@ -39,9 +44,9 @@ enum what { ASK = 1, REFUSED, ENTRY, END, READY };
 enum {
 	BACKLOG = 4,
 	SLICE_MS = 200,
-	READY_PATIENCE_MS = 120000, /* of the old one: a node full of pods starts */
-	PACKET_PATIENCE_S = 30,     /* of the new one: the other's worker ends */
-	ASK_PATIENCE_S = 1,         /* of the old one, which serves meanwhile */
+	START_PATIENCE_S = 60, /* of the old one, beside what was asked for: a full node starts */
+	GIVE_PATIENCE_MS = 30000, /* of the old one: for all descriptors */
+	PACKET_PATIENCE_S = 30,   /* of the new one: the other's worker ends */
 };
 
 struct packet {
@@ -52,33 +57,48 @@ struct packet {
 };
 static const char magic[12] = "agentd:give";
 
-static int send_packet(int sock, enum what what, uint32_t count, const char *text, int fd)
+static int64_t now_ms(void)
 {
-	struct packet p = {.version = HANDOVER_VERSION, .what = what, .count = count};
+	struct timespec t;
 
-	memcpy(p.magic, magic, sizeof(magic));
-	snprintf(p.text, sizeof(p.text), "%s", text);
-	while (fdpass_send(sock, &p, sizeof(p), fd)) {
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* What finds no room waits for it until then. */
+static int send_until(int sock, const struct packet *p, int fd, int64_t until_ms)
+{
+	while (fdpass_send(sock, p, sizeof(*p), fd)) {
 		struct pollfd room = {.fd = sock, .events = POLLOUT};
-		if (errno != EAGAIN || poll(&room, 1, PACKET_PATIENCE_S * 1000) != 1)
+		int64_t left = until_ms - now_ms();
+		if (errno != EAGAIN || left <= 0 || poll(&room, 1, (int)left) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-/* Waits for one; *fd is the caller's. */
-static int receive(int sock, struct packet *p, int *fd, struct err *e)
+static struct packet packet_of(enum what what, uint32_t count, const char *text)
 {
-	struct fdpass_got got;
+	struct packet p = {.version = HANDOVER_VERSION, .what = what, .count = count};
 
-	memset(p, 0, sizeof(*p));
-	int rc = fdpass_receive(sock, p, sizeof(*p), 0, &got);
-	*fd = fdpass_first(&got);
-	if (rc)
-		return err_sys(e, "the other agentd");
-	if (got.size == 0)
+	memcpy(p.magic, magic, sizeof(magic));
+	snprintf(p.text, sizeof(p.text), "%s", text);
+	return p;
+}
+
+/* A word that is lost is not waited for. */
+static int send_packet(int sock, enum what what, uint32_t count, const char *text)
+{
+	const struct packet p = packet_of(what, count, text);
+
+	return send_until(sock, &p, -1, 0);
+}
+
+static int check_packet(struct packet *p, const struct fdpass_got *got, struct err *e)
+{
+	if (got->size == 0)
 		return err_set(e, ECONNRESET, "the other agentd left");
-	if (got.size < (ssize_t)offsetof(struct packet, what) ||
+	if (got->size < (ssize_t)offsetof(struct packet, what) ||
 	    memcmp(p->magic, magic, sizeof(magic)) != 0)
 		return err_set(e, EPROTO, "the other end is no agentd");
 	if (p->version != HANDOVER_VERSION)
@@ -86,10 +106,34 @@ static int receive(int sock, struct packet *p, int *fd, struct err *e)
 		    "the other agentd hands over in version %u, this one in version %d: stop one, "
 		    "then start the other",
 		    p->version, HANDOVER_VERSION);
-	if (got.size != sizeof(*p) || got.nfds > 1 || got.cut || got.lost)
+	if (got->size != sizeof(*p) || got->nfds > 1 || got->cut || got->lost)
 		return err_set(e, EPROTO, "a packet of the other agentd is damaged");
 	p->text[sizeof(p->text) - 1] = '\0';
 	return 0;
+}
+
+/* *fd is the caller's; NULL: none may come, and what comes is closed apart.  EAGAIN: nothing is
+ * there (`flags`: MSG_DONTWAIT), or nothing came in time. */
+static int receive(int sock, struct packet *p, int *fd, int flags, struct err *e)
+{
+	struct fdpass_got got;
+
+	memset(p, 0, sizeof(*p));
+	int rc = fdpass_receive(sock, p, sizeof(*p), flags, &got);
+	/* Closed with something unread: the error comes before what it said last. */
+	if (rc && errno == ECONNRESET)
+		rc = fdpass_receive(sock, p, sizeof(*p), flags, &got);
+	if (rc)
+		err_sys(e, "the other agentd");
+	if (fd)
+		*fd = fdpass_first(&got);
+	for (unsigned i = 0; !fd && i < got.nfds; i++)
+		(void)apart_close(got.fds[i]);
+	if (rc)
+		return -1;
+	if (!fd && got.nfds)
+		return err_set(e, EPROTO, "the other agentd sends descriptors");
+	return check_packet(p, &got, e);
 }
 
 static int address_of(struct sockaddr_un *a, const char *run, const char *name)
@@ -99,13 +143,6 @@ static int address_of(struct sockaddr_un *a, const char *run, const char *name)
 		       (int)sizeof(a->sun_path)
 		   ? 0
 		   : -1;
-}
-
-static void set_patience(int sock, time_t seconds)
-{
-	const struct timeval t = {.tv_sec = seconds};
-
-	setsockopt(sock, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof(t));
 }
 
 /* --- the old one: who asks --- */
@@ -159,15 +196,60 @@ static int check_peer(int conn, pid_t *pid, struct err *e)
 	return 0;
 }
 
-static int check_ask(int conn, struct err *e)
+/* Nothing of it is read any more: what it sent is closed with it. */
+static void turn_away(int conn, const struct err *why)
 {
-	struct packet p;
-	int fd, rc = receive(conn, &p, &fd, e);
+	log_warn(NULL, "nothing is handed over: %s", why->msg);
+	send_packet(conn, REFUSED, 0, why->msg);
+	(void)apart_close(conn);
+}
 
-	mem_closep(&fd);
+static int leave_caller(struct handover *h, struct handover_caller *c)
+{
+	broker_watch_end(h->epoll, &c->watch);
+	c->watch.ready = NULL;
+	return c->watch.fd;
+}
+
+static void on_word(void *ctx, uint32_t events)
+{
+	struct handover_caller *c = ctx;
+	struct handover *h = c->of;
+	struct packet p;
+	struct err e;
+	int rc = receive(c->watch.fd, &p, NULL, MSG_DONTWAIT, &e);
+
+	(void)events;
+	if (rc && e.code == EAGAIN)
+		return;
+	int conn = leave_caller(h, c);
 	if (rc == 0 && p.what != ASK)
-		rc = err_set(e, EPROTO, "the other agentd asks for nothing");
-	return rc;
+		rc = err_set(&e, EPROTO, "the other agentd asks for nothing");
+	if (rc == 0 && h->conn >= 0)
+		rc = err_set(&e, EBUSY, "another hand-over is under way");
+	if (rc)
+		return turn_away(conn, &e);
+	log_info(NULL, "agentd %d asks to take over", (int)c->pid);
+	h->peer = c->pid;
+	h->wants_s = p.count < HANDOVER_SECONDS_MAX ? p.count : HANDOVER_SECONDS_MAX;
+	h->conn = conn;
+	h->asked(h->ctx);
+}
+
+static void await_word(struct handover *h, int conn, pid_t pid)
+{
+	struct handover_caller *c = &h->callers[h->next++ % HANDOVER_CALLERS];
+	struct err e;
+
+	err_set(&e, EBUSY, "others called, and this one said nothing");
+	if (c->watch.ready)
+		turn_away(leave_caller(h, c), &e);
+	*c = (struct handover_caller){{conn, on_word, c}, h, pid};
+	if (broker_watch_start(h->epoll, &c->watch, EPOLLIN)) {
+		c->watch.ready = NULL;
+		err_sys(&e, "watch");
+		turn_away(conn, &e);
+	}
 }
 
 static void on_connection(void *ctx, uint32_t events)
@@ -175,25 +257,15 @@ static void on_connection(void *ctx, uint32_t events)
 	struct handover *h = ctx;
 	struct err e;
 	pid_t peer = 0;
-	auto_close int conn = accept4(h->watch.fd, NULL, NULL, SOCK_CLOEXEC);
+	int conn = accept4(h->watch.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	(void)events;
 	if (conn < 0)
 		return;
-	set_patience(conn, ASK_PATIENCE_S);
-	/* The question is taken first: with it unread, closing would lose the answer. */
-	int rc = check_ask(conn, &e) || check_peer(conn, &peer, &e) ? -1 : 0;
-	if (rc == 0 && h->conn >= 0)
-		rc = err_set(&e, EBUSY, "another hand-over is under way");
-	if (rc) {
-		log_warn(NULL, "nothing is handed over: %s", e.msg);
-		send_packet(conn, REFUSED, 0, e.msg, -1);
-		return;
-	}
-	log_info(NULL, "agentd %d asks to take over", (int)peer);
-	h->peer = peer;
-	h->conn = take_fd(conn);
-	h->asked(h->ctx);
+	if (check_peer(conn, &peer, &e))
+		turn_away(conn, &e);
+	else
+		await_word(h, conn, peer);
 }
 
 /* Renamed over that of the broker before us, or of the one that failed to replace us. */
@@ -204,6 +276,7 @@ static int listen_at(const char *run, struct err *e)
 
 	if (fd < 0 || address_of(&temp, run, ".handover.new") || address_of(&path, run, "handover"))
 		return err_sys(e, "socket for a hand-over");
+	apart_refuse_descriptors(fd);
 	if (broker_listener_bind(fd, temp.sun_path, S_IRUSR | S_IWUSR, e))
 		return -1;
 	if (listen(fd, BACKLOG) || rename(temp.sun_path, path.sun_path))
@@ -236,22 +309,27 @@ void handover_close(struct handover *h)
 	if (!h->watch.ready)
 		return;
 	broker_watch_end(h->epoll, &h->watch);
-	close(h->watch.fd);
+	apart_close_listener(h->watch.fd);
+	for (int i = 0; i < HANDOVER_CALLERS; i++)
+		if (h->callers[i].watch.ready)
+			(void)apart_close(leave_caller(h, &h->callers[i]));
 	mem_closep(&h->conn);
 	h->watch.ready = NULL;
 }
 
 void handover_refuse(struct handover *h, const char *why)
 {
-	send_packet(h->conn, REFUSED, 0, why, -1);
-	log_warn(NULL, "nothing is handed over: %s", why);
-	mem_closep(&h->conn);
+	struct err e;
+
+	err_set(&e, EBUSY, "%s", why);
+	turn_away(take_fd(h->conn), &e);
 }
 
 /* --- the old one: giving --- */
 
 struct giving {
 	int conn;
+	int64_t until_ms;
 	uint32_t count;
 	bool failed;
 };
@@ -259,9 +337,19 @@ struct giving {
 static void give_one(void *ctx, const char *name, int fd)
 {
 	struct giving *g = ctx;
+	const struct packet p = packet_of(ENTRY, 0, name);
 
-	g->failed = g->failed || send_packet(g->conn, ENTRY, 0, name, fd);
+	g->failed = g->failed || send_until(g->conn, &p, fd, g->until_ms);
 	g->count++;
+}
+
+static int give_all(struct handover *h, struct broker_fdstore *k)
+{
+	struct giving g = {.conn = h->conn, .until_ms = now_ms() + GIVE_PATIENCE_MS};
+
+	broker_fdstore_each(k, BROKER_FDSTORE, give_one, &g);
+	const struct packet end = packet_of(END, g.count, "");
+	return g.failed ? -1 : send_until(h->conn, &end, -1, g.until_ms);
 }
 
 static bool asked_to_end(void)
@@ -271,44 +359,51 @@ static bool asked_to_end(void)
 	return !sigpending(&s) && (sigismember(&s, SIGTERM) == 1 || sigismember(&s, SIGINT) == 1);
 }
 
-static bool wait_until_ready(const struct handover *h, struct err *e)
+/* One slice.  True: there is a word, or an end. */
+static bool hears(const struct handover *h, struct alive *a)
 {
-	struct pollfd there = {.fd = h->conn, .events = POLLIN};
-	struct packet p;
-	int fd;
+	struct pollfd fds[] = {{h->conn, POLLIN, 0}, {a->watch.fd, POLLIN, 0}};
 
-	for (int ms = 0; poll(&there, 1, SLICE_MS) == 0; ms += SLICE_MS) {
+	if (poll(fds, 2, SLICE_MS) > 0 && fds[1].revents)
+		alive_answer(a);
+	if (notify_watchdog_ms())
+		notify("WATCHDOG=1");
+	return fds[0].revents;
+}
+
+static bool wait_until_ready(const struct handover *h, struct alive *a, struct err *e)
+{
+	const int64_t seconds = START_PATIENCE_S + (h->wants_s ? h->wants_s : START_PATIENCE_S);
+	const int64_t until_ms = now_ms() + seconds * 1000;
+	struct packet p;
+
+	while (!hears(h, a)) {
 		if (asked_to_end())
 			return true;
-		if (notify_watchdog_ms())
-			notify("WATCHDOG=1");
-		if (ms == READY_PATIENCE_MS)
+		if (now_ms() >= until_ms)
 			kill(h->peer, SIGKILL);
 	}
-	int rc = receive(h->conn, &p, &fd, e);
-	mem_closep(&fd);
+	int rc = receive(h->conn, &p, NULL, MSG_DONTWAIT, e);
 	if (rc == 0 && p.what != READY)
 		rc = err_set(e, ECONNRESET, "%s", p.text);
 	return rc == 0;
 }
 
-enum broker_handed handover_give(struct handover *h, struct broker_fdstore *k)
+enum broker_handed handover_give(struct handover *h, struct broker_fdstore *k, struct alive *a)
 {
-	struct giving g = {.conn = h->conn};
 	struct err e = {0};
 	bool over = false;
 
-	broker_fdstore_each(k, BROKER_FDSTORE, give_one, &g);
-	if (g.failed || send_packet(h->conn, END, g.count, "", -1))
+	if (give_all(h, k))
 		err_sys(&e, "the other agentd does not take the descriptors");
 	else
-		over = wait_until_ready(h, &e);
+		over = wait_until_ready(h, a, &e);
 	if (over)
 		log_info(NULL, "agentd %d has taken over", (int)h->peer);
 	else
 		log_error(NULL, "agentd %d has not taken over, this one goes on: %s", (int)h->peer,
 		    e.msg);
-	mem_closep(&h->conn);
+	(void)apart_close(take_fd(h->conn));
 	return over ? BROKER_HANDED_OVER : BROKER_HANDED_BACK;
 }
 
@@ -317,6 +412,7 @@ enum broker_handed handover_give(struct handover *h, struct broker_fdstore *k)
 /* -1 with errno: ENOENT and ECONNREFUSED: there is nobody. */
 static int call(const char *run)
 {
+	const struct timeval patience = {.tv_sec = PACKET_PATIENCE_S};
 	struct sockaddr_un a;
 	auto_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
@@ -326,7 +422,7 @@ static int call(const char *run)
 	}
 	if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)))
 		return -1;
-	set_patience(fd, PACKET_PATIENCE_S);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
 	return take_fd(fd);
 }
 
@@ -334,7 +430,7 @@ static int call(const char *run)
 static int take_one(int conn, struct broker_fdstore *k, uint32_t count, struct err *e)
 {
 	struct packet p;
-	int fd, rc = receive(conn, &p, &fd, e);
+	int fd, rc = receive(conn, &p, &fd, 0, e);
 
 	if (rc == 0 && p.what == ENTRY && fd >= 0) {
 		broker_fdstore_found(k, p.text, fd);
@@ -348,31 +444,51 @@ static int take_one(int conn, struct broker_fdstore *k, uint32_t count, struct e
 	return rc ? rc : err_set(e, EPROTO, "the other agentd gave less than it announced");
 }
 
-int handover_take(const char *run, struct broker_fdstore *k, int *conn, struct err *e)
+int handover_take(const char *run, unsigned seconds, struct broker_fdstore *k,
+    struct handover_from *f, struct err *e)
 {
 	auto_close int fd = call(run);
+	struct ucred old = {.pid = 0};
+	socklen_t size = sizeof(old);
 	uint32_t count = 0;
 	int rc;
 
-	*conn = -1;
+	*f = (struct handover_from){.conn = -1};
 	if (fd < 0 && (errno == ENOENT || errno == ECONNREFUSED))
 		return 0;
-	if (fd < 0 || send_packet(fd, ASK, 0, "", -1))
+	if (fd < 0 || send_packet(fd, ASK, seconds, ""))
 		return err_sys(e, "%s/handover", run);
 	while ((rc = take_one(fd, k, count, e)) > 0)
 		count++;
 	if (rc)
 		return -1;
 	log_info(NULL, "took over %u descriptors", count);
-	*conn = take_fd(fd);
+	if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &old, &size))
+		f->pid = old.pid;
+	f->conn = take_fd(fd);
 	return 0;
 }
 
-void handover_done(int *conn)
+bool handover_is_waited_for(const struct handover_from *f)
 {
-	if (*conn < 0)
-		return;
-	send_packet(*conn, READY, 0, "", -1);
-	close(*conn);
-	*conn = -1;
+	struct pollfd p = {.fd = f->conn, .events = POLLIN};
+
+	return f->conn >= 0 && poll(&p, 1, 0) == 0; /* it says nothing more; its end is readable */
+}
+
+static void end_with(struct handover_from *f, enum what what, const char *why)
+{
+	if (f->conn >= 0)
+		send_packet(f->conn, what, 0, why);
+	mem_closep(&f->conn);
+}
+
+void handover_done(struct handover_from *f)
+{
+	end_with(f, READY, "");
+}
+
+void handover_give_back(struct handover_from *f, const char *why)
+{
+	end_with(f, REFUSED, why);
 }

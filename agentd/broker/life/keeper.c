@@ -293,12 +293,22 @@ static void on_ready(void *ctx)
 	k->ev.ready(k->ctx);
 }
 
-static void on_pong(void *ctx, uint32_t ping)
+static void on_served(void *ctx, unsigned lost, const char *why)
 {
 	struct keeper *k = ctx;
 
-	if (!k->unanswered || ping != k->last_ping)
-		return; /* not the last one: it shows how things were; or said again: noise */
+	if (k->ev.served)
+		k->ev.served(k->ctx, lost, why);
+}
+
+/* Its loop alone sends packets, so each one counts, whichever ping it answers.  A worker that is
+ * slow, and late by a ping, works. */
+static void on_heard(void *ctx)
+{
+	struct keeper *k = ctx;
+
+	if (!k->unanswered)
+		return; /* once for each ping: the service manager hears of it */
 	k->unanswered = 0;
 	k->ev.alive(k->ctx);
 }
@@ -381,13 +391,14 @@ void keeper_observe(struct keeper *k, const struct keeper_events *ev, void *ctx)
 
 struct keeper *keeper_new(struct broker *b, const struct broker_options *o, struct life_worker *wk)
 {
-	static const struct broker_events of_broker = {on_ready, on_pong, on_problem_asked};
+	static const struct broker_events of_broker = {
+	    on_ready, on_served, on_heard, on_problem_asked};
 	struct keeper *k = mem_zalloc(sizeof(*k));
 
 	k->broker = b;
 	k->options = o;
 	k->worker = wk;
-	k->ev = (struct keeper_events){nobody, nobody, nobody_failed, NULL};
+	k->ev = (struct keeper_events){nobody, NULL, nobody, nobody_failed, NULL};
 	k->pulse.watch.fd = -1;
 	if (broker_timer_open(&k->timer, broker_epoll(b), on_timer, k))
 		abort(); /* no fd is left for us at the start */

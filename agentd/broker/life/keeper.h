@@ -13,7 +13,9 @@ struct keeper;
 
 struct keeper_events {
 	void (*ready)(void *ctx); /* of each worker, once: all pods are listened for or refused */
-	/* The worker's loop turned (it answered a ping), or there is rightly none at the moment. */
+	/* broker.h; of each worker, after `ready`. */
+	void (*served)(void *ctx, unsigned lost, const char *why);
+	/* The worker's loop turned (it sent a packet), or there is rightly none at the moment. */
 	void (*alive)(void *ctx);
 	void (*failed)(void *ctx, int status); /* of wait(2): the first worker was never ready */
 	const char *(*problem)(void *ctx);     /* for people; NULL: there is none */
@@ -23,7 +25,7 @@ struct keeper_events {
 struct keeper *keeper_new(struct broker *b, const struct broker_options *o, struct life_worker *wk);
 void keeper_free(struct keeper **k); /* kills a worker that runs */
 void keeper_observe(struct keeper *k, const struct keeper_events *ev, void *ctx);
-/* Pings every sixth of the period, and replaces a worker that is silent for half of it. */
+/* Pings every sixth of the period, and replaces a worker that says nothing for half of it. */
 int keeper_watchdog(struct keeper *k, int64_t period_ms, struct err *e);
 
 /* The first worker, or the next one after keeper_end().  `patient`: we hold sockets of an earlier

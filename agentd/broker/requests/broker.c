@@ -268,10 +268,13 @@ static bool take_request(struct broker *b)
 		b->state = BROKER_WORKER_LEFT;
 		return false;
 	}
-	if (got == BROKER_GOT_GARBAGE || requests_check(&in, &why))
+	if (got == BROKER_GOT_GARBAGE || requests_check(&in, &why)) {
 		broker_broke(b, why.msg);
-	else
+	} else {
+		if (b->ev.heard)
+			b->ev.heard(b->ctx);
 		requests_answer(b, &in);
+	}
 	if ((!apart_close(in.fd) || in.hoards) && b->state == BROKER_SERVING)
 		broker_broke(b, "it sends more descriptors than can be closed");
 	return b->state == BROKER_SERVING;
@@ -484,8 +487,15 @@ void broker_detach(struct broker *b)
 	hang_up(b);
 	follows_clear(b->follows);
 	requests_kept_clear(b->certificates);
-	b->ready = false;
+	b->ready = b->served = false;
 	b->renewed = 0;
+}
+
+void broker_hold_back(struct broker *b, bool hold)
+{
+	b->holds_back = hold;
+	if (!hold && b->ready)
+		requests_sweep(b);
 }
 
 void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx)

@@ -24,10 +24,17 @@ int broker_epoll(const struct broker *b); /* for further watches */
 
 struct broker_events {
 	void (*ready)(void *ctx); /* what the worker did not claim was swept */
-	void (*pong)(void *ctx, uint32_t ping);
+	/* Pods that lost what an earlier worker gave them, or may have: how many, and a line of
+	 * names and reasons for each.  The last time: 0. */
+	void (*served)(void *ctx, unsigned lost, const char *why);
+	void (*heard)(void *ctx);          /* a packet of the worker's: it turns */
 	const char *(*problem)(void *ctx); /* for people; NULL: there is none */
 };
 void broker_observe(struct broker *b, const struct broker_events *ev, void *ctx);
+
+/* Another agentd may take everything back: until `hold` is false nothing that it left is swept or
+ * deleted.  The worker asks again for what it wants deleted. */
+void broker_hold_back(struct broker *b, bool hold);
 
 /* Greets the worker behind `fd` (taken) and serves it from then on. */
 int broker_attach(struct broker *b, int fd, struct err *e);

@@ -25,7 +25,9 @@ struct broker {
 	struct redirect_requests *traffic;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
-	bool pings;           /* it is to be sent `ping` */
+	bool served;          /* and nothing is lost */
+	bool holds_back;
+	bool pings; /* it is to be sent `ping` */
 	uint32_t ping;
 	unsigned attachments, earlier; /* workers so far; before this one */
 	enum broker_turned state;

@@ -117,6 +117,8 @@ static int do_state_put(struct broker *b, struct request *q)
 
 static int do_state_del(struct broker *b, struct request *q)
 {
+	if (b->holds_back)
+		return err_set(q->why, EBUSY, "the agentd before this one may take it back");
 	return broker_state_del(b->states, q->r, q->why);
 }
 
@@ -203,29 +205,66 @@ static int do_dial(struct broker *b, struct request *q)
 }
 
 /* What nobody claimed goes now: the worker has added all there is. */
-static int do_ready(struct broker *b, struct request *q)
+void requests_sweep(struct broker *b)
 {
 	size_t n;
 
+	pods_sweep(b->pods);
+	redirect_requests_sweep(b->traffic);
+	if ((n = broker_fdstore_sweep(b->kept)))
+		log_info(NULL, "%zu kept descriptors belong to no pod: closed", n);
+}
+
+static int do_ready(struct broker *b, struct request *q)
+{
 	(void)q;
 	if (b->ready) {
 		broker_broke(b, "it was ready twice");
 		return 0;
 	}
 	b->ready = true;
-	pods_sweep(b->pods);
-	redirect_requests_sweep(b->traffic);
-	if ((n = broker_fdstore_sweep(b->kept)))
-		log_info(NULL, "%zu kept descriptors belong to no pod: closed", n);
+	if (!b->holds_back)
+		requests_sweep(b);
 	if (b->ev.ready)
 		b->ev.ready(b->ctx);
 	return 0;
 }
 
+/* Lines of printable characters, whatever the worker wrote. */
+static int read_lines(int fd, char out[LINK_SERVED_SIZE], struct err *e)
+{
+	ssize_t n = pread(fd, out, LINK_SERVED_SIZE - 1, 0);
+
+	if (n < 0)
+		return err_sys(e, "read what is lost");
+	out[n] = '\0';
+	for (char *c = out; *c; c++)
+		if (*c != '\n' && (*c < ' ' || *c > '~'))
+			*c = '?';
+	return 0;
+}
+
+static int do_served(struct broker *b, struct request *q)
+{
+	char lines[LINK_SERVED_SIZE];
+
+	if (!b->ready || b->served) {
+		broker_broke(b, "it says out of turn what is served");
+		return 0;
+	}
+	if (read_lines(q->fd, lines, q->why))
+		return -1;
+	b->served = !q->r->arg;
+	if (b->ev.served)
+		b->ev.served(b->ctx, q->r->arg, lines);
+	return 0;
+}
+
+/* That it came is all it says. */
 static int do_pong(struct broker *b, struct request *q)
 {
-	if (b->ev.pong)
-		b->ev.pong(b->ctx, q->r->arg);
+	(void)b;
+	(void)q;
 	return 0;
 }
 
@@ -263,6 +302,7 @@ static int (*const acts[LINK_OP_END])(struct broker *b, struct request *q) = {
     [LINK_FOLLOW] = do_follow,
     [LINK_UNFOLLOW] = do_unfollow,
     [LINK_READY] = do_ready,
+    [LINK_SERVED] = do_served,
     [LINK_PONG] = do_pong,
     [LINK_STATE_PUT] = do_state_put,
     [LINK_STATE_DEL] = do_state_del,

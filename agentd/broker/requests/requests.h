@@ -12,3 +12,5 @@ struct broker;
 int requests_check(const struct broker_request *in, struct err *e);
 /* `in` passed requests_check(); its descriptor stays the caller's. */
 void requests_answer(struct broker *b, const struct broker_request *in);
+/* What an earlier worker had and this one did not add goes. */
+void requests_sweep(struct broker *b);

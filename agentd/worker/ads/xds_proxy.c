@@ -65,7 +65,8 @@ struct xds_proxy {
 	bool said_more;       /* than is kept */
 	bool answered;        /* a response came */
 	bool refused;         /* the last end was: Envoy cannot be held until it is over */
-	int64_t changed_ms;   /* uptime: when the streams began or ended last */
+	bool denied;        /* the last stream, for no want of room, and none was answered since */
+	int64_t changed_ms; /* uptime: when the streams began or ended last */
 
 	struct back_off back_off; /* of the pod, whichever stream failed */
 	json_int_t opened, displaced, unread;
@@ -157,6 +158,7 @@ static void on_up_closed(void *ctx, int status, const char *why)
 	if (status != RPC_OK)
 		err_set(&e, ERR_UNAVAILABLE, "istiod: %s: %s", rpc_status_name(status), why);
 	set_why_not(x, e.msg);
+	x->denied |= refused && !stream_end_is_busy(status);
 	if (stream_end_did_harm(why))
 		istiod_blame(x->istiod, &x->pod->uid, why);
 	if (!x->answered || !stream_end_is_plain_end(status))
@@ -281,6 +283,7 @@ static void begin_answers(struct xds_proxy *x)
 {
 	ads_said_clear(&x->said);
 	x->answered = true;
+	x->denied = false;
 	if (x->listener.answered)
 		x->listener.answered(x->listener.ctx);
 }
@@ -516,6 +519,21 @@ enum served xds_proxy_served(const struct xds_proxy *x, struct err *why)
 	tell_why_not(x, text, sizeof(text));
 	err_set(why, ERR_UNAVAILABLE, "%s", text);
 	return x->refused ? SERVED_NO : SERVED_HELD;
+}
+
+enum xds_stream xds_proxy_stream(const struct xds_proxy *x, const char **why)
+{
+	const char *away = istiod_why_not(x->istiod);
+
+	*why = x->why_not;
+	if (x->answered)
+		return XDS_SERVED;
+	if (x->denied)
+		return XDS_REFUSED;
+	if (!x->pair.down)
+		return XDS_NONE;
+	*why = *away ? away : x->why_not;
+	return !x->pair.up && **why ? XDS_HELD : XDS_OPENS;
 }
 
 bool xds_proxy_connected(const struct xds_proxy *x)

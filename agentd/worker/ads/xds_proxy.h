@@ -52,6 +52,15 @@ void xds_proxy_health(struct xds_proxy *x, const char *why);
 bool xds_proxy_incoming(struct xds_proxy *x, struct rpc_stream *st, const char *method);
 /* The pod's token changed: the next try need not wait. */
 void xds_proxy_token_changed(struct xds_proxy *x);
+/* How the pod's stream is; `why` with HELD and REFUSED. */
+enum xds_stream {
+	XDS_NONE,    /* Envoy is not here */
+	XDS_OPENS,   /* Envoy is, and istiod has not answered yet */
+	XDS_SERVED,  /* istiod answered */
+	XDS_HELD,    /* istiod is away, or has no room: Envoy waits and has what it had */
+	XDS_REFUSED, /* istiod refused the last one, and no other has been answered since */
+};
+enum xds_stream xds_proxy_stream(const struct xds_proxy *x, const char **why);
 bool xds_proxy_connected(const struct xds_proxy *x); /* istiod answered on the present stream */
 /* What the pod has of its stream, now. */
 enum served xds_proxy_served(const struct xds_proxy *x, struct err *why);

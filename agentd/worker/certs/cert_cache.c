@@ -632,7 +632,6 @@ int cert_cache_restore(
 {
 	struct cert_origin here;
 	struct cert_entry *entry;
-	int64_t pause_ms = cert_keep_pause(c, s);
 	bool renamed;
 
 	cert_keep_origin(c, &here);
@@ -642,8 +641,7 @@ int cert_cache_restore(
 	entry = entry_of(c, &s->spec);
 	if (entry->cert || entry->restored || entry->subs)
 		return err_set(e, ERR_INVALID, "a newer certificate exists");
-	renamed = strcmp(here.trust_domain, s->origin.trust_domain) != 0;
-	if (renamed)
+	if ((renamed = strcmp(here.trust_domain, s->origin.trust_domain) != 0))
 		cert_keep_drop(c, s, from);
 	entry->kept = from == c->options.keep && !renamed;
 	entry->issued_ms = s->issued_ms;
@@ -652,8 +650,7 @@ int cert_cache_restore(
 	loop_timer_in(c->loop, &entry->linger,
 	    c->options.linger_ms > RESTORED_MS ? c->options.linger_ms : RESTORED_MS, on_lingered,
 	    entry);
-	if (pause_ms > 0)
-		cert_moment_in(c->loop, &entry->floor, pause_ms, on_floor, entry);
+	keep_still(entry, cert_keep_pause(c, s));
 	entry->restored = cert_stored_take(s);
 	DL_APPEND(c->unread, entry);
 	/* Its old place is cleared now; and the first one shows the trust domain. */

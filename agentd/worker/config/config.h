@@ -16,7 +16,7 @@ struct config {
 	char *log_level, *node_name, *host_ip, *istio_namespace, *cluster_domain, *ip_family,
 	    *certificate_scope, *attest, *state_keys, *redirect, *redirect_policy,
 	    *redirect_accelerate, *dns_upstream;
-	bool log_json, pcds;
+	bool log_json, pcds, ready_anyway;
 	int64_t secret_ttl_min_s, secret_ttl_max_s, certificate_reissue_min_s, certificate_linger_s,
 	    csr_per_second, publish_wait_ms;
 	int64_t pod_connections, pod_streams, pod_message_mib, pod_queued_mib,

@@ -54,6 +54,7 @@ const struct config_row config_rows[] = {
     NUMBER_ROW(certificate_reissue_min_s, 1, DAY),
     NUMBER_ROW(certificate_linger_s, 0, DAY),
     BOOLEAN_ROW(pcds),
+    BOOLEAN_ROW(ready_anyway),
     TEXT_ROW(certificate_scope, NULL, "service-account or pod"),
     NUMBER_ROW(csr_per_second, 1, 100),
     TEXT_ROW(attest, NULL, "require or prefer"),

@@ -86,6 +86,7 @@ const link_answer_taker link_answers[LINK_OP_END] = {
     [LINK_UNFOLLOW] = take_done,
     [LINK_READY] = take_done,
     [LINK_STATE_PUT] = take_done,
+    [LINK_SERVED] = take_done,
     [LINK_STATE_DEL] = take_done,
     [LINK_STATE_LIST] = take_end_of_state,
     [LINK_REDIRECT_SET] = take_no_redirection,

@@ -3,9 +3,9 @@
  * link_new() blocks for the greeting and the node's listeners, which the broker wrote before this
  * process existed.  From then on a request is one packet (queued only while the socket is full); it
  * leaves a `call` behind, which the answer of the same id finds (answers.c).  An answer that finds
- * none was cancelled: its fd is closed and that is all.  One packet is taken for each turn of the
- * loop, so nothing here is touched after a callback ran: it may cancel, end a follow or free us.
- * EOF: `lost`, once, and silence.
+ * none was cancelled: its fd is closed and that is all.  Nothing here is touched after a callback
+ * ran: it may cancel, end a follow or free us, and `freed` says so to whoever reads the next
+ * packet. EOF: `lost`, once, and silence.
  */
 #include "link.h"
 #include "common/err.h"
@@ -23,6 +23,8 @@
 #include <utlist.h>
 
 LOG_SCOPE("link");
+
+enum { PER_TURN = 32 }; /* packets */
 
 struct relisten {
 	struct uuid pod;
@@ -58,6 +60,7 @@ struct link {
 	void *redirect_ctx;
 	link_csi_noted csi_noted;
 	void *csi_ctx;
+	bool reading, freed;          /* both: the memory goes when the packet is taken */
 	struct link_packet csi_note;  /* the last one; `what` 0: none yet */
 	struct loop_timer csi_is_due; /* it came before anybody listened */
 	uint32_t last_id;
@@ -263,11 +266,6 @@ void link_write(struct link *p, struct link_call **slot, const struct uuid *pod,
 }
 
 /* --- what the broker says unasked --- */
-
-void link_ready(struct link *p)
-{
-	link_ask(p, NULL, &(struct link_request){.op = LINK_READY}, -1, NULL, NULL);
-}
 
 void link_on_ping(struct link *p, link_pinged pinged, void *ctx)
 {
@@ -499,24 +497,39 @@ static void go_silent(struct link *p)
 		queued_drop(p, p->queue);
 }
 
-static void on_readable(void *ctx)
+/* False: there is none now. */
+static bool read_one(struct link *p)
 {
-	struct link *p = ctx;
 	struct link_packet in;
 	struct err e = {0};
 	int fd;
 	enum received got = receive(p->fd, &in, &fd, &e);
 
-	if (got == NOTHING)
-		return;
-	if (got != RECEIVED) {
-		if (got == BROKEN)
-			log_error(NULL, "%s", e.msg);
-		go_silent(p);
-		p->lost(p->lost_ctx);
-	} else {
+	if (got == RECEIVED) {
 		take_packet(p, &in, fd);
+		return true;
 	}
+	if (got == NOTHING)
+		return false;
+	if (got == BROKEN)
+		log_error(NULL, "%s", e.msg);
+	go_silent(p);
+	p->lost(p->lost_ctx);
+	return false;
+}
+
+/* All that is there: behind pods' work a turn is long, and a ping must not wait for as many turns
+ * as there are packets before it.  A callback may free the link. */
+static void on_readable(void *ctx)
+{
+	struct link *p = ctx;
+
+	p->reading = true;
+	for (int i = 0; i < PER_TURN && read_one(p) && !p->freed; i++)
+		;
+	p->reading = false;
+	if (p->freed)
+		free(p);
 }
 
 /* --- life --- */
@@ -608,7 +621,9 @@ void link_free(struct link **pp)
 	for (int i = 0; i < LINK_NODE_LISTENER_END; i++)
 		mem_closep(&p->listeners[i]);
 	close(p->fd);
-	free(p);
+	p->freed = true;
+	if (!p->reading)
+		free(p);
 }
 
 struct link_insistence *link_insistence(struct link *p)

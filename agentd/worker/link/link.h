@@ -99,8 +99,6 @@ void link_state_del(struct link *p, enum link_state kind, const uint8_t *id);
 /* How many of those requests were refused and wait for their next turn; `why` is that of one. */
 unsigned link_insists(struct link *p, struct err *why);
 
-/* All pods that the node's sources name were added and are listened for, or refused. */
-void link_ready(struct link *p);
 /* The broker asks whether we turn (heartbeat.h).  NULL: each LINK_PING is answered as it comes. */
 typedef void (*link_pinged)(void *ctx, const struct link_packet *ping);
 void link_on_ping(struct link *p, link_pinged pinged, void *ctx);

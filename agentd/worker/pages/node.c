@@ -15,6 +15,7 @@
 #include "worker/link/heartbeat.h"
 #include "worker/link/link.h"
 #include "worker/pod/redirect.h"
+#include "worker/pod/served.h"
 #include "worker/pod/shared.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
@@ -129,8 +130,8 @@ json_t *pages_status(const struct pages_of *of)
 		json_array_append_new(planes, dump_plane(&shared->planes[i]));
 	for (struct pod *p = pod_first(of->pods); p; p = p->next, total++)
 		ready += p->ready;
-	return json_pack(
-	    "{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+	return json_pack("{s:s, s:s, s:b, s:I, s:s, s:i, s:i, s:b, s:o, s:o, s:o, s:o, s:o, s:o, "
+			 "s:o, s:o, s:o, s:b, s:o}",
 	    "version", version_text, "cage", cage_describe(), "confined", cage_state().entered,
 	    "uptime_s", (json_int_t)((loop_now_ms(shared->loop) - of->started_ms) / 1000),
 	    "node_name", of->config->node_name, "pods", (int)total, "pods_ready", (int)ready,
@@ -138,8 +139,9 @@ json_t *pages_status(const struct pages_of *of)
 	    "refused_manifests", manifest_dir_refused(of->manifests), "waiting_volumes",
 	    kubelet_dump_waiting(of->kubelet), "csi_socket", kubelet_dump(of->kubelet), "kubelet",
 	    dump_kubelet(of->kubelet), "broker", dump_broker(of->broker), "pushes",
-	    dump_pushes(shared->rpc), "problems", dump_problems(of), "unserved",
-	    pages_unserved(of));
+	    dump_pushes(shared->rpc), "problems", dump_problems(of), "unserved", pages_unserved(of),
+	    "in_charge", pod_served_is_in_charge(shared->served), "lost",
+	    pod_served_lost(shared->served));
 }
 
 static void add_version(void *ctx, const char *library, const char *version)

@@ -143,6 +143,18 @@ static unsigned count(void *s)
 	return a->proxy && xds_proxy_connected(a->proxy);
 }
 
+static enum pod_has has(void *s, const char **why)
+{
+	static const enum pod_has of[] = {[XDS_NONE] = POD_AWAY,
+	    [XDS_OPENS] = POD_WAITS,
+	    [XDS_SERVED] = POD_HAS,
+	    [XDS_HELD] = POD_HAS,
+	    [XDS_REFUSED] = POD_LACKS};
+	const struct pod_ads *a = s;
+
+	return a->proxy ? of[xds_proxy_stream(a->proxy, why)] : POD_WAITS;
+}
+
 const struct pod_service pod_ads_service = {
     .name = "ads",
     .size = sizeof(struct pod_ads),
@@ -151,6 +163,7 @@ const struct pod_service pod_ads_service = {
     .token = on_token,
     .served = served,
     .progress = progress,
+    .has = has,
     .call = on_call,
     .uses = uses,
     .dump = dump,

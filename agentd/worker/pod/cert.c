@@ -230,6 +230,17 @@ static enum served served(void *ctx, struct err *why)
 	return SERVED_HELD;
 }
 
+/* A renewal that is refused takes nothing yet. */
+static enum pod_has has(void *ctx, const char **why)
+{
+	const struct pod_cert *s = ctx;
+
+	if (s->may_use)
+		return POD_HAS;
+	*why = s->why_not.code ? s->why_not.msg : istiod_why_not(s->context->plane->istiod);
+	return s->why_not.code ? POD_LACKS : POD_WAITS;
+}
+
 static int start(void *ctx, struct err *e)
 {
 	struct pod_cert *s = ctx;
@@ -282,6 +293,7 @@ const struct pod_service pod_cert_service = {
     .stop = stop,
     .progress = progress,
     .served = served,
+    .has = has,
     .lost = on_lost,
     .directory = on_directory,
     .token = on_token,

@@ -224,6 +224,33 @@ static bool has_problem(const struct pod_services *s, size_t row, struct err *wh
 	return true;
 }
 
+/* Of a pod that waits for itself (its cgroup, say), nobody else has taken anything. */
+static enum pod_has of_progress(enum pod_progress p, const struct err *why)
+{
+	if (p == POD_FINE)
+		return POD_HAS;
+	if (p == POD_BEGINS)
+		return POD_WAITS;
+	return why->code == ERR_UNAVAILABLE ? POD_AWAY : POD_LACKS;
+}
+
+enum pod_has pod_services_has(const struct pod_services *s, size_t row, const char **why)
+{
+	const struct pod_service *r = s->rows[row];
+	const struct err *e;
+
+	*why = "";
+	if (row >= s->started || (!r->has && !r->progress))
+		return POD_ASKS_NOT;
+	const enum pod_progress p = progress_of(s, row, &e);
+	const enum pod_has has = of_progress(p, e);
+	if (has != POD_HAS || !r->has) {
+		*why = e ? e->msg : "";
+		return has;
+	}
+	return r->has(s->of[row], why);
+}
+
 /* --- questions --- */
 
 bool pod_ask_call(struct pod_context *c, struct rpc_stream *st, const char *method)

@@ -17,6 +17,7 @@
  * struct pod_context, and tells those below by events, which all rows hear, in order.
  */
 #pragma once
+#include "progress.h"
 #include "shared.h"
 #include "worker/pods/served.h"
 #include <jansson.h>
@@ -27,14 +28,6 @@ struct err;
 struct pod;
 struct pod_services;
 struct rpc_stream;
-
-/* How far a service is with what the pod needs to start, the gravest last. */
-enum pod_progress {
-	POD_FINE,     /* also: nothing is to be done (yet) */
-	POD_BEGINS,   /* nothing can be said of the pod before this is known */
-	POD_DEGRADED, /* not served in full, and there is a reason: it may start all the same */
-	POD_HELD,     /* it must not start, and there is a reason */
-};
 
 /* One pod, as its services see it; outlives them. */
 struct pod_context {
@@ -77,6 +70,7 @@ struct pod_service {
 	/* Questions.  `why` with DEGRADED and HELD only; it is the service's. */
 	enum pod_progress (*progress)(void *s, const struct err **why);
 	enum served (*served)(void *s, struct err *why); /* what it gives now (pods/served.h) */
+	enum pod_has (*has)(void *s, const char **why);  /* beyond progress() */
 	/* The first row that takes a call (rpc_accept()) has it. */
 	bool (*call)(void *s, struct rpc_stream *st, const char *method);
 	void (*uses)(void *s, int64_t in_use[LIMIT_END]);   /* sets what it knows */
@@ -108,6 +102,9 @@ void pod_services_stop(struct pod_services **s);
 void pod_services_stop_accepting(struct pod_services *s);
 void pod_services_token_changed(struct pod_services *s); /* the source's */
 void pod_services_trust_changed(struct pod_services *s); /* a revocation list */
+
+/* What has() and progress() of a row say; `why` may be "". */
+enum pod_has pod_services_has(const struct pod_services *s, size_t row, const char **why);
 
 /* For pages and metrics. */
 /* What it gets now, whether or not it has services: the gravest of all rows, and its reason. */

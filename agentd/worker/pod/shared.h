@@ -13,6 +13,7 @@ struct istiod;
 struct link;
 struct loop;
 struct pod_redirects;
+struct pod_served;
 struct rpc;
 
 struct plane {
@@ -30,6 +31,7 @@ struct agent_shared {
 	struct node_context node;
 	struct pod_redirects *redirect;
 	struct accounts *accounts;
+	struct pod_served *served;
 	struct dns_keep *names;      /* of pods whose DNS is captured */
 	struct limits_values limits; /* of each pod */
 	const char *dns_upstream;    /* addresses, by commas: resolvers of pods that name none */

@@ -1,10 +1,15 @@
 /* status_test.c - what is shown, and what is a problem.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/show.c agentd/ctl/status.c
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/show.c agentd/ctl/status.c agentd/ctl/alive.c agentd/ctl/command.c
  */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -91,6 +96,9 @@ static void every_problem_is_told(void **state)
 	    {"{\"pods\":0,\"pods_ready\":0,\"waiting_volumes\":[{\"uid\":\"u\",\"pod\":\"n/p\","
 	     "\"volume\":\"mesh\",\"problem\":\"too many\"}]" CAGE "}",
 		"refused        volume mesh of n/p: too many\n"},
+	    {"{\"pods\":1,\"pods_ready\":1,\"lost\":[{\"pod\":\"n/"
+	     "p\",\"service\":\"ads\",\"why\":\"refused\"}]" CAGE "}",
+		"  problem: n/p had its ads before this agentd's start: refused\n"},
 	    {"{\"pods\":0,\"pods_ready\":0,\"cage\":\"none\",\"confined\":false}",
 		"cage           none\n  problem: the worker is NOT confined"},
 	};
@@ -167,6 +175,8 @@ static void a_probe_asks_one_thing(void **state)
 	    {"{\"settled\":true,\"kubelet\":" UNKNOWN "}", CTL_PROBLEM},
 	    {"{\"settled\":true,\"kubelet\":{\"registered\":true}}", CTL_OK},
 	    {"{\"settled\":true,\"kubelet\":null}", CTL_OK},
+	    {"{\"settled\":true,\"in_charge\":true,\"lost\":[{}]}", CTL_OK},
+	    {"{\"settled\":true,\"in_charge\":false,\"lost\":[{\"pod\":\"n/p\"}]}", CTL_PROBLEM},
 	    {"{\"settled\":false,\"pods\":2,\"pods_ready\":2}", CTL_PROBLEM}, {"{}", CTL_PROBLEM}};
 
 	(void)state;
@@ -177,6 +187,67 @@ static void a_probe_asks_one_thing(void **state)
 	}
 	canned_answer(NULL, CTL_UNREACHABLE);
 	assert_int_equal(run_command(&ctl_ready, NULL, false)->status, CTL_UNREACHABLE);
+}
+
+/* --- at an agentd's own socket --- */
+
+static const char own[] = "/tmp/ctl-alive-test";
+
+/* One who answers `packet`; NULL: nobody does.  The socket is there in any case. */
+static pid_t agentd_says(const char *packet)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	strcpy(at.sun_path, own);
+	unlink(own);
+	assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)) | listen(fd, 4), 0);
+	pid_t pid = fork();
+	for (int n = 0; pid == 0 && packet && n < 2; n++) {
+		int conn = accept(fd, NULL, NULL);
+		(void)send(conn, packet, strlen(packet), MSG_NOSIGNAL);
+		close(conn);
+	}
+	if (pid == 0) {
+		while (!packet)
+			pause();
+		_exit(0);
+	}
+	close(fd);
+	return pid;
+}
+
+static void each_agentd_answers_for_itself(void **state)
+{
+	static const char ready[] = "{\"settled\":true,\"in_charge\":false,\"kubelet\":null}";
+	static const struct {
+		const char *says, *prints;
+		int alive, ready;
+	} cases[] = {{"starting\n", "not ready", CTL_PROBLEM, CTL_PROBLEM},
+	    {"starting\na/b: cert: it is not there yet\n", "a/b: cert", CTL_PROBLEM, CTL_PROBLEM},
+	    {"ready\n", "ready", CTL_OK, CTL_OK},
+	    {"not ready\na/b: ads: \033[1mrefused\n", "a/b: ads: ?[1mrefused", CTL_OK, CTL_PROBLEM},
+	    {"over\nanother agentd takes over", "ready: another agentd", CTL_OK, CTL_OK},
+	    {"", "", CTL_UNREACHABLE, CTL_UNREACHABLE},
+	    {"ready", "", CTL_UNREACHABLE, CTL_UNREACHABLE},
+	    {"anything\n", "", CTL_UNREACHABLE, CTL_UNREACHABLE},
+	    {NULL, "", CTL_UNREACHABLE, CTL_UNREACHABLE}};
+	const struct ctl_given of[] = {{"of", own}, {NULL, NULL}};
+	const struct ctl asked = {.options = of};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		pid_t pid = agentd_says(cases[i].says);
+		canned_answer(ready, 0);
+		assert_int_equal(run_asked(ctl_alive.run, asked)->status, cases[i].alive);
+		const struct printed *p = run_asked(ctl_ready.run, asked);
+		assert_int_equal(p->status, cases[i].ready);
+		assert_non_null(strstr(p->out, cases[i].prints));
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+	}
+	unlink(own);
+	assert_int_equal(run_asked(ctl_alive.run, asked)->status, CTL_UNREACHABLE);
 }
 
 int main(void)
@@ -190,6 +261,7 @@ int main(void)
 	    cmocka_unit_test(strange_answers_are_survived),
 	    cmocka_unit_test(no_answer_is_passed_on),
 	    cmocka_unit_test(a_probe_asks_one_thing),
+	    cmocka_unit_test(each_agentd_answers_for_itself),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -68,6 +68,7 @@ static void begin(struct world *w, const char *more)
 	fake_link_root(w->link, 0, "ROOT of istiod");
 	fake_link_listed(w->link, LINK_STATE_CERT, NULL);
 	fake_link_listed(w->link, LINK_STATE_CERT_IN_MEMORY, NULL);
+	fake_link_listed(w->link, LINK_STATE_SERVED, NULL);
 	fake_link_listed(w->link, LINK_STATE_NAMES, NULL);
 }
 

@@ -1,7 +1,8 @@
 /* handover_test.c - two agentds in two processes: given, taken, given back, refused.
- * LINK: tests/unit/broker/rig.c */
+ * LINK: tests/fake/apart.c tests/unit/broker/rig.c */
 #include "broker/life/handover.h"
 #include "common/err.h"
+#include "common/fdpass.h"
 #include "tests/unit/broker/rig.h"
 #include <sched.h>
 
@@ -9,6 +10,7 @@ struct old {
 	char run[32];
 	int epoll, asked;
 	struct handover h;
+	struct alive alive;
 	struct broker_fdstore *kept;
 	int one, two;
 };
@@ -28,6 +30,7 @@ static int setup(void **state)
 	assert_non_null(mkdtemp(o.run));
 	o.epoll = broker_loop_new();
 	assert_int_equal(handover_open(&o.h, o.epoll, o.run, on_asked, &o, &e), 0);
+	assert_int_equal(alive_open(&o.alive, NULL, &e), 0);
 	o.kept = broker_fdstore_new();
 	o.one = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	o.two = open("/dev/zero", O_RDONLY | O_CLOEXEC);
@@ -51,7 +54,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-enum act { STAY, LEAVE, SAY_NOTHING };
+enum act { STAY, LEAVE, GIVE_BACK };
 
 /* 0: it has all, and does as told. */
 static int take_over(const char *run, enum act act)
@@ -59,18 +62,22 @@ static int take_over(const char *run, enum act act)
 	struct broker_fdstore *k = broker_fdstore_new();
 	struct err e;
 	struct stat zero, got;
-	int conn;
+	struct handover_from f;
 
-	if (handover_take(run, k, &conn, &e) || conn < 0)
+	if (handover_take(run, 7, k, &f, &e) || f.conn < 0)
 		return 1;
+	if (f.pid != getppid() || !handover_is_waited_for(&f))
+		return 4;
 	int fd = broker_fdstore_take(k, "01020300-0000-0000-0000-000000000000.sds");
 	if (stat("/dev/zero", &zero) || fstat(fd, &got) || zero.st_rdev != got.st_rdev ||
 	    fcntl(fd, F_GETFD) != FD_CLOEXEC || broker_fdstore_take(k, "lock") < 0 ||
 	    broker_fdstore_sweep(k) != 0)
 		return 2;
 	if (act == STAY)
-		handover_done(&conn);
-	return act == LEAVE ? 3 : 0;
+		handover_done(&f);
+	if (act == GIVE_BACK)
+		handover_give_back(&f, "a/b: ads: refused");
+	return act == STAY ? 0 : 3;
 }
 
 static pid_t start_new(const struct old *o, enum act act)
@@ -115,7 +122,8 @@ static void test_all_is_given_and_the_old_one_may_go(void **state)
 	pid_t pid = asked_by_new(o, STAY);
 
 	assert_int_equal(o->h.peer, pid);
-	assert_int_equal(handover_give(&o->h, o->kept), BROKER_HANDED_OVER);
+	assert_int_equal(o->h.wants_s, 7);
+	assert_int_equal(handover_give(&o->h, o->kept, &o->alive), BROKER_HANDED_OVER);
 	assert_int_equal(status_of(pid), 0);
 }
 
@@ -123,9 +131,9 @@ static void test_one_that_is_never_ready_gives_back(void **state)
 {
 	struct old *o = *state;
 
-	for (int i = 0; i < 2; i++) { /* and another one may try */
-		pid_t pid = asked_by_new(o, LEAVE);
-		assert_int_equal(handover_give(&o->h, o->kept), BROKER_HANDED_BACK);
+	for (int i = 0; i < 3; i++) { /* and another one may try */
+		pid_t pid = asked_by_new(o, i ? GIVE_BACK : LEAVE);
+		assert_int_equal(handover_give(&o->h, o->kept, &o->alive), BROKER_HANDED_BACK);
 		assert_int_equal(status_of(pid), 3);
 		assert_true(fcntl(o->one, F_GETFD) == FD_CLOEXEC);
 	}
@@ -136,7 +144,8 @@ static void test_only_one_at_a_time(void **state)
 	struct old *o = *state;
 	pid_t first = asked_by_new(o, STAY);
 	pid_t second = start_new(o, STAY);
-	broker_loop_turn(o->epoll, 1000);
+	for (int i = 0; i < 3; i++) /* it calls, and asks */
+		broker_loop_turn(o->epoll, 1000);
 	assert_int_equal(status_of(second), 1);
 	assert_int_equal(o->asked, 1);
 	handover_refuse(&o->h, "not now");
@@ -147,14 +156,16 @@ static void test_nobody_is_there(void **state)
 {
 	struct old *o = *state;
 	struct err e;
-	int conn = 7;
+	struct handover_from f = {.conn = 7};
 
 	handover_close(&o->h);
-	assert_int_equal(handover_take(o->run, o->kept, &conn, &e), 0); /* a dead socket */
-	assert_int_equal(conn, -1);
-	assert_int_equal(handover_take("/nonexistent", o->kept, &conn, &e), 0);
-	assert_int_equal(conn, -1);
-	handover_done(&conn);
+	assert_int_equal(handover_take(o->run, 1, o->kept, &f, &e), 0); /* a dead socket */
+	assert_int_equal(f.conn, -1);
+	assert_int_equal(handover_take("/nonexistent", 1, o->kept, &f, &e), 0);
+	assert_int_equal(f.conn, -1);
+	assert_false(handover_is_waited_for(&f));
+	handover_done(&f);
+	handover_give_back(&f, "");
 }
 
 /* --- who may not --- */
@@ -184,7 +195,10 @@ static int ask_as(const char *run, bool (*become)(void), const char *words)
 		return errno == EACCES ? 13 : 1;
 	if (send(fd, &p, sizeof(p), MSG_NOSIGNAL) < 0 && errno != EPIPE)
 		return 2;
-	if (recv(fd, &p, sizeof(p), 0) != sizeof(p))
+	ssize_t n = recv(fd, &p, sizeof(p), 0);
+	if (n < 0 && errno == ECONNRESET) /* what was asked was not read */
+		n = recv(fd, &p, sizeof(p), 0);
+	if (n != sizeof(p))
 		return 3;
 	return p.what == 2 && strstr(p.text, words) ? 0 : 4;
 }
@@ -257,13 +271,65 @@ static void test_who_is_not_the_nodes_root_may_not(void **state)
 	assert_int_equal(o->asked, 1);
 }
 
-/* --- other releases --- */
+/* --- who is mute, and who sends descriptors --- */
 
 struct head {
 	char magic[12];
 	uint32_t version;
 	char rest[300];
 };
+
+static void turn_all(const struct old *o)
+{
+	for (int i = 0; i < 32; i++)
+		broker_loop_turn(o->epoll, 10);
+}
+
+/* Nothing is waited for, and the one who asks is heard beside any number of them. */
+static void test_who_says_nothing_holds_nobody(void **state)
+{
+	enum { MUTE = HANDOVER_CALLERS + 3 };
+	struct old *o = *state;
+	int fds[MUTE];
+	char byte[512];
+
+	for (int i = 0; i < MUTE; i++) {
+		fds[i] = call(o->run);
+		assert_true(fds[i] >= 0);
+		broker_loop_turn(o->epoll, 1000);
+	}
+	assert_int_equal(o->asked, 0);
+	pid_t pid = asked_by_new(o, STAY);
+	assert_int_equal(handover_give(&o->h, o->kept, &o->alive), BROKER_HANDED_OVER);
+	assert_int_equal(status_of(pid), 0);
+	assert_true(recv(fds[0], byte, sizeof(byte), MSG_DONTWAIT) > 0); /* REFUSED */
+	assert_int_equal(recv(fds[0], byte, sizeof(byte), MSG_DONTWAIT), 0);
+	for (int i = 0; i < MUTE; i++)
+		close(fds[i]);
+}
+
+/* From Linux 6.16 on they cannot be sent; else they are closed, and the hand-over is refused. */
+static void test_descriptors_are_refused(void **state)
+{
+	struct old *o = *state;
+	const size_t whole = 12 + 3 * 4 + LINK_WHY_SIZE;
+	struct head p = {"agentd:give", HANDOVER_VERSION, {1}};
+	int fd = call(o->run), ends[2];
+	char byte;
+
+	assert_int_equal(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+	broker_loop_turn(o->epoll, 1000);
+	int rc = fdpass_send(fd, &p, whole, ends[1]);
+	assert_true(rc == 0 || errno == EPERM);
+	close(ends[1]);
+	turn_all(o);
+	assert_int_equal(o->asked, 0);
+	assert_int_equal(read(ends[0], &byte, 1), 0); /* nobody has the other end */
+	close(ends[0]);
+	close(fd);
+}
+
+/* --- other releases --- */
 
 static void test_another_version_is_refused_with_words(void **state)
 {
@@ -272,6 +338,7 @@ static void test_another_version_is_refused_with_words(void **state)
 	int fd = call(o->run);
 
 	assert_int_equal(send(fd, &p, sizeof(p), 0), sizeof(p)); /* longer, too */
+	broker_loop_turn(o->epoll, 1000);
 	broker_loop_turn(o->epoll, 1000);
 	assert_int_equal(o->asked, 0);
 	assert_true(recv(fd, &p, sizeof(p), 0) > 0);
@@ -284,7 +351,8 @@ static void test_another_version_is_refused_with_words(void **state)
 static void answered(struct old *o, const struct head *p, size_t size, const char *words)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	int l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), conn, c;
+	int l = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), c;
+	struct handover_from f;
 	struct err e = {0};
 
 	snprintf(a.sun_path, sizeof(a.sun_path), "%s/handover", o->run);
@@ -297,8 +365,8 @@ static void answered(struct old *o, const struct head *p, size_t size, const cha
 		_exit(
 		    recv(c, asked, sizeof(asked), 0) <= 0 || send(c, p, size, 0) != (ssize_t)size);
 	}
-	assert_int_equal(handover_take(o->run, o->kept, &conn, &e), -1);
-	assert_int_equal(conn, -1);
+	assert_int_equal(handover_take(o->run, 1, o->kept, &f, &e), -1);
+	assert_int_equal(f.conn, -1);
 	if (!strstr(e.msg, words))
 		fail_msg("\"%s\" lacks \"%s\"", e.msg, words);
 	assert_int_equal(status_of(pid), 0);
@@ -333,6 +401,8 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(test_nobody_is_there, setup, teardown),
 	    cmocka_unit_test_setup_teardown(
 		test_who_is_not_the_nodes_root_may_not, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_who_says_nothing_holds_nobody, setup, teardown),
+	    cmocka_unit_test_setup_teardown(test_descriptors_are_refused, setup, teardown),
 	    cmocka_unit_test_setup_teardown(
 		test_another_version_is_refused_with_words, setup, teardown),
 	    cmocka_unit_test_setup_teardown(test_an_old_one_of_another_version, setup, teardown),

@@ -7,6 +7,7 @@
 #include "broker/life/keeper.h"
 #include "common/err.h"
 #include "common/fdpass.h"
+#include "common/log.h"
 #include "tests/unit/broker/rig.h"
 #include <linux/sockios.h>
 #include <poll.h>
@@ -137,6 +138,21 @@ static void answer_pings(int n, int times)
 	}
 }
 
+static void answer_late(int n)
+{
+	struct link_packet p;
+	uint32_t last = 0;
+
+	while (n > 0 && recv(LINK_FD, &p, sizeof(p), 0) == sizeof(p)) {
+		if (p.what != LINK_PING)
+			continue;
+		if (last)
+			worker_send(LINK_PONG, last);
+		last = p.arg;
+		n--;
+	}
+}
+
 /* The configuration is the same for each worker. */
 static void check_config(void)
 {
@@ -179,6 +195,13 @@ static int worker(const char *acts)
 			break;
 		case 'a': /* always */
 			answer_pings(1000, 1);
+			break;
+		case 'd': /* says something, and answers no ping */
+			for (int i = 0; i < 1000; i++, poll(NULL, 0, 300))
+				worker_send(LINK_LOG, LOG_INFO);
+			break;
+		case 'l': /* answers each ping when the next one came */
+			answer_late(1000);
 			break;
 		case 'm':
 			worker_send(LINK_PONG, 0); /* nobody asked */
@@ -280,7 +303,7 @@ static void with_a_kubelet(struct rig *r)
 
 static int begin(void **state, bool kubelet)
 {
-	static const struct keeper_events events = {on_ready, on_alive, on_failed, NULL};
+	static const struct keeper_events events = {on_ready, NULL, on_alive, on_failed, NULL};
 	static char config[RIG_PATH], user[] = "4711";
 	static struct ads_said t;
 	struct err e = {0};
@@ -487,6 +510,28 @@ static void test_a_silent_worker_is_replaced(void **state)
 	assert_int_equal(t->alive, 3); /* silence vouches for nothing */
 }
 
+/* A slow one works: it is behind its pings, or has not come to them yet. */
+static void stays(struct ads_said *t, const char *acts)
+{
+	struct err e;
+
+	assert_int_equal(keeper_watchdog(t->k, WATCHDOG_MS, &e), 0);
+	start(t, acts, false);
+	turn_until(t, &t->alive, 9); /* one for each ping: three times what silence is allowed */
+	assert_int_equal(t->ready, 1);
+	assert_int_equal(t->starts, 1);
+}
+
+static void test_any_packet_is_a_sign_of_life(void **state)
+{
+	stays(*state, "rd");
+}
+
+static void test_a_late_answer_is_a_sign_of_life(void **state)
+{
+	stays(*state, "rl");
+}
+
 /* The broker was stopped, or the machine was.  The worker may be late by half of the period. */
 static void test_who_stood_still_blames_nobody(void **state)
 {
@@ -546,6 +591,8 @@ int main(int argc, char **argv)
 	    cmocka_unit_test_setup_teardown(
 		test_an_outdated_worker_is_no_crash_loop, setup_with_a_kubelet, teardown),
 	    T(test_a_silent_worker_is_replaced),
+	    T(test_any_packet_is_a_sign_of_life),
+	    T(test_a_late_answer_is_a_sign_of_life),
 	    T(test_who_stood_still_blames_nobody),
 	    T(test_an_answer_counts_once),
 	    T(test_forbidden_calls_are_no_loop),

@@ -492,16 +492,103 @@ static void test_what_a_dead_worker_asked_for_is_done(void **state)
 	close(c);
 }
 
-static void test_ready_is_said_once(void **state)
+static void assert_broke(struct rig *r)
 {
-	struct rig *r = *state;
 	enum broker_turned s = BROKER_SERVING;
 
-	rig_do(r, (struct rig_ask){.op = LINK_READY});
-	rig_request(r, (struct rig_ask){.op = LINK_READY});
 	for (int i = 0; i < RIG_TURNS && s == BROKER_SERVING; i++)
 		s = broker_turn(r->b, 0);
 	assert_int_equal(s, BROKER_WORKER_BROKE);
+}
+
+static void test_ready_is_said_once(void **state)
+{
+	struct rig *r = *state;
+
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
+	rig_request(r, (struct rig_ask){.op = LINK_READY});
+	assert_broke(r);
+}
+
+/* --- what is served again --- */
+
+static struct {
+	int told;
+	unsigned lost;
+	char why[LINK_SERVED_SIZE];
+} heard;
+
+static void on_served(void *ctx, unsigned lost, const char *why)
+{
+	(void)ctx;
+	heard.told++;
+	heard.lost = lost;
+	snprintf(heard.why, sizeof(heard.why), "%s", why);
+}
+
+static struct link_packet say_served(struct rig *r, unsigned lost, const char *lines)
+{
+	int fd = rig_memfd(lines, strlen(lines), RIG_SEALS);
+	struct link_packet p =
+	    rig_ask(r, (struct rig_ask){.op = LINK_SERVED, .arg = lost, .fd = fd}, NULL);
+
+	close(fd);
+	return p;
+}
+
+static void test_what_is_lost_is_heard_up_to_nothing(void **state)
+{
+	static const struct broker_events events = {.served = on_served};
+	struct rig *r = *state;
+	char many[LINK_SERVED_SIZE + 100];
+
+	memset(&heard, 0, sizeof(heard));
+	broker_observe(r->b, &events, NULL);
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
+	assert_int_equal(say_served(r, 2, "a/b: ads: \033[1m\r\xc3\nc/d: cert: no\n").code, 0);
+	assert_int_equal(heard.lost, 2);
+	assert_string_equal(heard.why, "a/b: ads: ?[1m??\nc/d: cert: no\n");
+	memset(many, 'x', sizeof(many));
+	many[sizeof(many) - 1] = '\0';
+	assert_int_equal(say_served(r, 1, many).code, 0);
+	assert_int_equal(strlen(heard.why), LINK_SERVED_SIZE - 1);
+	assert_int_equal(say_served(r, 0, "").code, 0);
+	assert_int_equal(heard.told, 3);
+	assert_int_equal(heard.lost, 0);
+	/* That was the last word. */
+	int fd = rig_memfd("", 0, RIG_SEALS);
+	rig_request(r, (struct rig_ask){.op = LINK_SERVED, .arg = 1, .fd = fd});
+	close(fd);
+	assert_broke(r);
+	assert_int_equal(heard.told, 3);
+}
+
+static void test_it_is_said_after_ready(void **state)
+{
+	struct rig *r = *state;
+	int fd = rig_memfd("", 0, RIG_SEALS);
+
+	rig_request(r, (struct rig_ask){.op = LINK_SERVED, .fd = fd});
+	close(fd);
+	assert_broke(r);
+}
+
+/* The agentd before this one may take it back. */
+static void test_nothing_is_swept_or_forgotten_meanwhile(void **state)
+{
+	struct rig *r = *state;
+	struct link_packet p;
+
+	broker_hold_back(r->b, true);
+	rig_shell("mkdir -p %s", rig_at(r, "pods.d")); /* else nobody can say what is swept */
+	rig_shell("mkdir -p %s", rig_at(r, "run/pods/%s/mount", rig_pod_text));
+	rig_do(r, (struct rig_ask){.op = LINK_READY});
+	assert_int_equal(access(rig_at(r, "run/pods/%s", rig_pod_text), F_OK), 0);
+	p = rig_ask(r, (struct rig_ask){.op = LINK_STATE_DEL, .kind = LINK_STATE_CERT}, NULL);
+	assert_int_equal(p.code, EBUSY);
+	broker_hold_back(r->b, false);
+	assert_int_equal(access(rig_at(r, "run/pods/%s", rig_pod_text), F_OK), -1);
+	rig_do(r, (struct rig_ask){.op = LINK_STATE_DEL, .kind = LINK_STATE_CERT});
 }
 
 int main(void)
@@ -525,6 +612,9 @@ int main(void)
 	    T(test_wrong_number_of_fds_ends_the_worker),
 	    T(test_out_of_fds_is_a_refusal),
 	    T(test_copies_are_bounded),
+	    T(test_what_is_lost_is_heard_up_to_nothing),
+	    T(test_it_is_said_after_ready),
+	    T(test_nothing_is_swept_or_forgotten_meanwhile),
 	    T(test_the_log_is_as_the_worker_says),
 	    T(test_who_held_most_waits),
 	    T(test_what_only_the_predecessor_added_was_not_added),

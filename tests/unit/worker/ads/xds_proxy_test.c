@@ -460,6 +460,41 @@ static void a_refusal_is_envoys_to_know_and_agentd_to_pace(void **state)
 	}
 }
 
+static void assert_stream(struct world *w, enum xds_stream is, const char *says)
+{
+	const char *why;
+
+	assert_int_equal(xds_proxy_stream(w->xds, &why), is);
+	assert_string_equal(why, says);
+}
+
+/* A refusal stands until istiod answers, also while Envoy is away or tries again; want of room is
+ * none. */
+static void how_the_stream_is(void **state)
+{
+	struct world *w = *state;
+	struct rpc_stream *up;
+
+	assert_stream(w, XDS_NONE, "");
+	connect_envoy(w, SOTW_METHOD, &up);
+	assert_stream(w, XDS_OPENS, "");
+	fake_rpc_end(up, RPC_UNAVAILABLE, "no room");
+	settle(w);
+	assert_stream(w, XDS_HELD, "istiod: UNAVAILABLE: no room");
+	assert_waits(w, 500);
+	fake_rpc_end(last_up(w), RPC_PERMISSION_DENIED, "no");
+	settle(w);
+	assert_stream(w, XDS_REFUSED, "istiod: PERMISSION_DENIED: no");
+	call(w, SOTW_METHOD);
+	assert_stream(w, XDS_REFUSED, "istiod: PERMISSION_DENIED: no");
+	assert_waits(w, 1000);
+	answer(w, last_up(w), TYPE_CLUSTER, "n1", "v1");
+	assert_stream(w, XDS_SERVED, "");
+	fake_rpc_end(last_up(w), RPC_UNAVAILABLE, "going away");
+	settle(w);
+	assert_int_equal(xds_proxy_stream(w->xds, &(const char *){NULL}), XDS_NONE);
+}
+
 static void after_a_refusal_nobody_asks_for_nobody(void **state)
 {
 	struct world *w = *state;
@@ -909,6 +944,7 @@ int main(void)
 	    TEST(what_waits_for_istiod_is_held_for_the_pod),
 	    TEST(who_said_too_much_is_ended_not_held),
 	    TEST(a_refusal_is_envoys_to_know_and_agentd_to_pace),
+	    TEST(how_the_stream_is),
 	    TEST(after_a_refusal_nobody_asks_for_nobody),
 	    TEST(while_istiod_is_away_the_reason_is_shown),
 	    TEST(a_stream_that_has_to_move_ends_with_ok),

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "tests/unit/open_fds.h"
 #include "worker/link/calls.h"
+#include "worker/link/ready.h"
 #include "world.h"
 #include <sys/resource.h>
 
@@ -665,6 +666,13 @@ static void test_ready_and_pong_are_said(void **state)
 
 	link_ready(w->p);
 	assert_int_not_equal(heard(w, LINK_READY, NULL).id, 0);
+	link_served(w->p, 3, "a/b: ads: refused\n");
+	char text[32] = "";
+	int fd;
+	assert_int_equal(heard(w, LINK_SERVED, &fd).arg, 3);
+	assert_int_equal(pread(fd, text, sizeof(text) - 1, 0), 18);
+	assert_string_equal(text, "a/b: ads: refused\n");
+	close(fd);
 	say(w, (struct link_packet){.what = LINK_PING, .arg = 77}, -1);
 	turn(w);
 	struct link_request pong = heard(w, LINK_PONG, NULL);
@@ -673,6 +681,86 @@ static void test_ready_and_pong_are_said(void **state)
 	say(w, (struct link_packet){.id = pong.id, .what = LINK_REPLY}, -1); /* nobody waits */
 	turn(w);
 	assert_int_equal(w->lost, 0);
+}
+
+static void on_added_and_free(void *ctx, const struct err *e, unsigned wait_s)
+{
+	struct world *w = ctx;
+
+	(void)e, (void)wait_s;
+	if (++w->done == 3)
+		link_free(&w->p);
+}
+
+/* What pods want of the loop: something in each turn. */
+struct work {
+	struct loop_fd watch;
+	int ends[2], turns, pings, last_turn;
+};
+
+static void on_work(void *ctx)
+{
+	struct work *k = ctx;
+	char byte;
+
+	k->turns++;
+	assert_int_equal(read(k->ends[0], &byte, 1), 1);
+}
+
+static void on_pinged(void *ctx, const struct link_packet *ping)
+{
+	struct work *k = ctx;
+
+	(void)ping;
+	k->pings++;
+	k->last_turn = k->turns;
+}
+
+/* A turn is long when pods have much to say.  A ping behind answers waits for one, not for each;
+ * and pods wait for a bounded number of packets. */
+static void test_a_turn_takes_what_is_there(void **state)
+{
+	enum { ANSWERS = 25, MANY = 80, TURNS = 100 };
+	struct world *w = *state;
+	struct work k = {0};
+
+	assert_int_equal(pipe2(k.ends, O_CLOEXEC), 0);
+	assert_int_equal(write(k.ends[1], (char[TURNS]){0}, TURNS), TURNS);
+	loop_fd_watch(w->l, &k.watch, k.ends[0], LOOP_READ, on_work, &k);
+	link_on_ping(w->p, on_pinged, &k);
+	for (int i = 0; i < ANSWERS; i++)
+		say(w, (struct link_packet){.what = LINK_REPLY, .id = 7000}, -1);
+	say(w, (struct link_packet){.what = LINK_PING}, -1);
+	turn(w);
+	assert_int_equal(k.pings, 1);
+	assert_in_range(k.last_turn, 0, 1);
+
+	assert_int_equal(write(k.ends[1], (char[TURNS]){0}, TURNS), TURNS);
+	const int before = k.turns;
+	for (int i = 0; i < MANY; i++)
+		say(w, (struct link_packet){.what = LINK_PING}, -1);
+	turn(w);
+	assert_int_equal(k.pings, 1 + MANY);
+	assert_true(k.last_turn - before > 1);
+	loop_fd_stop(&k.watch);
+	close(k.ends[0]);
+	close(k.ends[1]);
+}
+
+/* A callback frees the link while more packets are there. */
+static void test_freed_between_packets(void **state)
+{
+	struct world *w = *state;
+
+	for (int i = 0; i < 5; i++) {
+		link_pod_add(w->p, NULL, &rig_pod, on_added_and_free, w);
+		say(w,
+		    (struct link_packet){.what = LINK_REPLY, .id = heard(w, LINK_POD_ADD, NULL).id},
+		    -1);
+	}
+	turn(w);
+	assert_int_equal(w->done, 3);
+	assert_null(w->p);
 }
 
 /* What the scope "broker" has here. */
@@ -828,6 +916,8 @@ int main(void)
 	    T(test_full_and_out_of_descriptors_is_told),
 	    T(test_free_closes_what_still_waits),
 	    T(test_ready_and_pong_are_said),
+	    T(test_a_turn_takes_what_is_there),
+	    T(test_freed_between_packets),
 	    T(test_the_log_is_told),
 	    T(test_a_new_listener_goes_to_its_pod),
 	    cmocka_unit_test_setup_teardown(test_the_story_of_a_pod, rig_setup, rig_teardown),

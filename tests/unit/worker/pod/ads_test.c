@@ -31,6 +31,7 @@ static struct {
 	unsigned tokens;
 	unsigned progress;
 	bool freed, connected;
+	enum xds_stream stream;
 	struct ads_wasm wasm;
 } world;
 
@@ -54,6 +55,13 @@ void xds_proxy_limit(struct xds_proxy *x, struct limits *l)
 {
 	assert_ptr_equal(x, proxy);
 	world.limits = l;
+}
+
+enum xds_stream xds_proxy_stream(const struct xds_proxy *x, const char **why)
+{
+	assert_ptr_equal(x, proxy);
+	*why = "why";
+	return world.stream;
 }
 
 size_t xds_proxy_queued(const struct xds_proxy *x)
@@ -270,6 +278,26 @@ static void what_envoy_refuses_is_a_gauge(void **state)
 	ads_wasm_clear(&world.wasm);
 }
 
+/* What istiod is away for is nobody's loss; what it refuses is. */
+static void what_the_pod_has_of_it(void **state)
+{
+	static const enum pod_has of[] = {[XDS_NONE] = POD_AWAY,
+	    [XDS_OPENS] = POD_WAITS,
+	    [XDS_SERVED] = POD_HAS,
+	    [XDS_HELD] = POD_HAS,
+	    [XDS_REFUSED] = POD_LACKS};
+	const char *why = "";
+
+	(void)state;
+	assert_int_equal(row->has(s, &why), POD_WAITS); /* no directory */
+	row->directory(s);
+	for (int i = XDS_NONE; i <= XDS_REFUSED; i++) {
+		world.stream = (enum xds_stream)i;
+		assert_int_equal(row->has(s, &why), of[i]);
+	}
+	assert_string_equal(why, "why");
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -280,6 +308,7 @@ int main(void)
 	    TEST(wasm_filters_are_named),
 	    TEST(asked_and_looked_at),
 	    TEST(what_envoy_refuses_is_a_gauge),
+	    TEST(what_the_pod_has_of_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -151,6 +151,12 @@ char *pcds_read(const struct rpc_msg *response, char note[ROOTS_NOTE_SIZE], stru
 	return mem_strdup(world.anchors_now);
 }
 
+const char *istiod_why_not(const struct istiod *i)
+{
+	(void)i;
+	return "";
+}
+
 /* --- the tests --- */
 
 static struct agent_shared shared;
@@ -422,6 +428,28 @@ static void a_root_that_is_not_written_is_a_problem(void **state)
 	assert_string_equal(written(4), "two\n");
 }
 
+/* A renewal that is refused takes nothing while the certificate is valid. */
+static void what_the_pod_has_of_it(void **state)
+{
+	struct cert *c = make_cert(PEM("a"));
+	const char *why;
+
+	(void)state;
+	row->directory(s);
+	row->token(s, false);
+	assert_int_equal(row->has(s, &why), POD_WAITS);
+	world.by.changed(world.by.ctx, NULL, "");
+	assert_int_equal(row->has(s, &why), POD_WAITS);
+	world.by.changed(world.by.ctx, NULL, "istiod: denied");
+	assert_int_equal(row->has(s, &why), POD_LACKS);
+	assert_string_equal(why, "istiod: denied");
+	world.by.changed(world.by.ctx, c, "istiod: denied");
+	assert_int_equal(row->has(s, &why), POD_HAS);
+	world.by.changed(world.by.ctx, NULL, "the certificate has expired");
+	assert_int_equal(row->has(s, &why), POD_LACKS);
+	cert_unref(&c);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -436,6 +464,7 @@ int main(void)
 	    TEST(without_pcds_nobody_subscribes),
 	    TEST(anchors_that_are_left_out_are_named),
 	    TEST(a_root_that_is_not_written_is_a_problem),
+	    TEST(what_the_pod_has_of_it),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
