@@ -119,11 +119,23 @@ static void let_go(struct connection *c)
 	metric_set(all->open, "", all->n);
 }
 
+/* libevent frees a bufferevent one turn after evhttp gave it up, and frees it once more if an event
+ * is triggered in between.  Its callbacks are gone then. */
+static bool is_given_up(struct bufferevent *bev)
+{
+	bufferevent_event_cb on_event = NULL;
+
+	bufferevent_getcb(bev, NULL, NULL, &on_event, NULL);
+	return !on_event;
+}
+
 static void end(struct connection *c, const char *why)
 {
 	char labels[64];
 
 	let_go(c);
+	if (is_given_up(c->bev))
+		return;
 	metric_add(c->all->ended, metric_labels(labels, sizeof(labels), "reason", why, NULL), 1);
 	bufferevent_trigger_event(
 	    c->bev, BEV_EVENT_READING | BEV_EVENT_TIMEOUT, BEV_TRIG_DEFER_CALLBACKS);

@@ -150,7 +150,7 @@ static void test_without_a_path_nobody_asks(void **state)
 	assert_false(alive_rest(&none, -1, 10));
 	alive_close(&none);
 	assert_int_equal(alive_open(&none, "/nonexistent/alive", &e), -1);
-	assert_non_null(strstr(e.msg, "--alive: listen on /nonexistent/alive"));
+	assert_non_null(strstr(e.msg, "--alive: bind /nonexistent/alive"));
 }
 
 int main(void)

@@ -43,7 +43,7 @@ static void on_redirected(void *ctx, const struct err *e, const struct link_redi
 	if (e)
 		return;
 	seen.index = is->index;
-	seen snprintf(seen.above, sizeof(seen.above), "%s", is->above);
+	snprintf(seen.above, sizeof(seen.above), "%s", is->above);
 	seen.baseline = *is->baseline;
 }
 

@@ -151,12 +151,6 @@ char *pcds_read(const struct rpc_msg *response, char note[ROOTS_NOTE_SIZE], stru
 	return mem_strdup(world.anchors_now);
 }
 
-const char *istiod_why_not(const struct istiod *i)
-{
-	(void)i;
-	return "";
-}
-
 /* --- the tests --- */
 
 static struct agent_shared shared;
