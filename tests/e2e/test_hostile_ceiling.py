@@ -207,8 +207,8 @@ def descriptors(r):
 
 
 def random_request(r, s, scene, fds):
-    """READY is said once in a worker's life, more would end it.  What is to be answered."""
-    op = r.choice([name for name in NFDS if name != 'READY'])
+    """READY and SERVED have their turn, and end a worker that says them out of it.  What is to be answered."""
+    op = r.choice([name for name in NFDS if name not in ('READY', 'SERVED')])
     uid = r.choice((scene.pod.uid, scene.pod.uid, scene.pod.uid, scene.others[0], scene.others[1]))
     sent = s.send(op, uid, kind=r.choice((0, 1, 2, 3, 4, 0xffff)), fds=r.sample(fds, NFDS[op]),
                   arg=r.choice((0, 1, socket.AF_INET, socket.AF_INET6, r.randrange(1 << 32))),

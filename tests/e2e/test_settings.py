@@ -126,6 +126,7 @@ def test_a_change_of_each_kind(scene):
 def test_a_node_that_is_booted_again_publishes_anew(make_node):
     """The same uids: a former name is taken if it is listed."""
     node = make_node(kind=CsiNode, mode='release').start()
+    node.istiod.order('cluster-ids', names=['Kubernetes', 'prod-eu-1'])
     pod = node.csi_pod('web', attributes={'ISTIO_META_CLUSTER_ID': 'Kubernetes'}).wait_running()
     node.agentd.plane['cluster_id'] = 'prod-eu-1'
     node.reboot()
@@ -136,7 +137,7 @@ def test_a_node_that_is_booted_again_publishes_anew(make_node):
     node.agentd.start()
     pod.wait_running()
     wait_for('it to be served', lambda: [p['ready'] and p['ignored'] for p in node.agentd.ctl('pods')['pods']] == [[]])
-    assert node.agentd.ctl_text('status')[0] == 0
+    wait_for('all to be well', lambda: node.agentd.ctl_text('status')[0] == 0)
 
 
 def test_a_machine(make_node):
