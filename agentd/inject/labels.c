@@ -22,13 +22,21 @@ static const char *name_of(const struct inject_job *j)
 	return *j->owner->name || !begin ? j->owner->name : begin;
 }
 
-/* A label holds 63 characters. */
+static bool is_end(char c)
+{
+	return c && strchr("-_.", c);
+}
+
+/* A label holds 63 characters, and begins and ends with a letter or digit. */
 static json_t *canonical_name(const char *name)
 {
-	size_t n = strlen(name);
+	size_t n = strnlen(name, 63);
 
-	n = n > 63 ? 63 : n;
-	return json_stringn(name, n && name[n - 1] == '-' ? n - 1 : n);
+	for (; n && is_end(name[0]); n--)
+		name++;
+	while (n && is_end(name[n - 1]))
+		n--;
+	return json_stringn(name, n);
 }
 
 json_t *inject_labels(const struct inject_job *j)

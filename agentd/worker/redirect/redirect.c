@@ -92,16 +92,21 @@ static int read_list(
 	int count = 0;
 
 	for (const char *at = value; *at;) {
-		size_t n = strcspn(at, ",");
 		uint32_t number;
 
+		at += strspn(at, " ");
+		const size_t size = strcspn(at, ",");
+		size_t n = size;
+
+		while (n && at[n - 1] == ' ')
+			n--;
 		if (n && (parse_number(at, n, l->max, &number) || number < l->min))
 			return bad(e, key, value, l->wants);
 		int added = n ? add_row(&r->out->rules, l->kind, number) : 0;
 		if (added < 0 || (count += added) > LIST_MAX)
 			return err_set(
 			    e, ERR_INVALID, "redirect: %s has more than %d entries", key, LIST_MAX);
-		at += n + (at[n] == ',');
+		at += size + (at[size] == ',');
 	}
 	return 0;
 }

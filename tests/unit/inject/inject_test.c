@@ -493,11 +493,43 @@ static void a_name_to_come_is_known_by_its_beginning(void **state)
 	json_decref(pod);
 }
 
+/* A label begins and ends with a letter or a digit. */
+static void a_canonical_name_is_cut_to_a_label(void **state)
+{
+	static const struct {
+		const char *name, *label;
+	} rows[] = {
+	    {"recommendation-service-for-the-northern-region-shadow-trafficx.v2-predictor",
+		"recommendation-service-for-the-northern-region-shadow-trafficx"},
+	    {"recommendation-service-for-the-northern-region-shadow-traffic--blue-predictor",
+		"recommendation-service-for-the-northern-region-shadow-traffic"},
+	    {"recommendation-service-for-the-northern-region-shadow-trafficx-green",
+		"recommendation-service-for-the-northern-region-shadow-trafficx"},
+	    {"-._a-._", "a"},
+	    {"web", "web"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		const struct inject_owner named = {"apps/v1", "Deployment", rows[i].name, "demo"};
+		json_t *pod = rig_json("{'spec':{'containers':[{'name':'a'}]}}");
+		json_t *out = inject_pod(config, &named, pod, warnings, &e), *labels;
+
+		labels = json_object_get(json_object_get(out, "metadata"), "labels");
+		assert_string_equal(
+		    json_string_value(json_object_get(labels, "service.istio.io/canonical-name")),
+		    rows[i].label);
+		json_decref(out);
+		json_decref(pod);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    TEST(a_name_to_come_is_known_by_its_beginning),
+	    TEST(a_canonical_name_is_cut_to_a_label),
 	    TEST(a_pod_of_the_wrong_shape_is_refused),
 	    TEST(each_list_and_map_has_a_limit),
 	    TEST(what_is_read_of_annotations_has_a_limit),

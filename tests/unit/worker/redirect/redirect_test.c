@@ -349,6 +349,24 @@ static void test_flags_that_mean_nothing_here(void **state)
 }
 
 /* security-rules.md 3: 64 of each list. */
+/* As Istio's injector and istio-cni read them. */
+static void test_lists_may_have_blanks(void **state)
+{
+	static const char *const keys[] = {"istio_inbound_ports", "istio_local_exclude_ports",
+	    "istio_outbound_ports", "istio_local_outbound_ports_exclude", "outbound_owner_groups",
+	    "probe_ports"};
+
+	(void)state;
+	for (size_t k = 0; k < sizeof(keys) / sizeof(keys[0]); k++) {
+		const struct redirect_rules tight = *with(keys[k], "3306,5432");
+		const struct redirect_rules *loose = with(keys[k], " 3306 ,  5432, ");
+
+		assert_memory_equal(loose, &tight, sizeof(tight));
+		refused(keys[k], "33 06", "separated by commas");
+		refused(keys[k], "3306-3310", "separated by commas");
+	}
+}
+
 static void test_lists_have_an_end(void **state)
 {
 	static const char *const keys[] = {"istio_inbound_ports", "istio_local_exclude_ports",
@@ -520,6 +538,7 @@ int main(void)
 	    READ_TEST(test_dns),
 	    READ_TEST(test_probe_ports),
 	    READ_TEST(test_flags_that_mean_nothing_here),
+	    READ_TEST(test_lists_may_have_blanks),
 	    READ_TEST(test_lists_have_an_end),
 	    READ_TEST(test_all_lists_at_their_end),
 	    READ_TEST(test_unknown_keys_and_types),
