@@ -25,7 +25,7 @@ enum { TREE_KIB = (LINK_FILE_END + 1) * (LINK_FILE_SIZE_MAX >> 10) };
 /* Two directories, the mark of a late one, and twice each file and socket; the rest is room. */
 enum { TREE_INODES = 64 };
 
-/* Of a removal in one call: some 10 ms. */
+/* Of a removal in one call, so that the loop turns. */
 enum { STEPS_MAX = 10000, STACKED_MAX = 16 };
 
 /* --- begin --- */
