@@ -7,7 +7,8 @@
  * LINK: agentd/ctl/certs.c agentd/ctl/command.c agentd/ctl/config_dump.c agentd/ctl/dns.c
  * LINK: agentd/ctl/list.c agentd/ctl/log.c agentd/ctl/pod_summary.c agentd/ctl/pods.c
  * LINK: agentd/ctl/redirect.c agentd/ctl/show.c agentd/ctl/status.c agentd/ctl/table.c
- * LINK: agentd/ctl/version.c agentd/ctl/xds.c agentd/ctl/xds_names.c
+ * LINK: agentd/ctl/version.c agentd/ctl/xds.c agentd/ctl/xds_names.c agentd/ctl/alive.c
+ * LINK: agentd/ctl/one_pod.c agentd/ctl/warming.c agentd/ctl/envoy_certs.c
  */
 #include "common/err.h"
 #include "common/mem.h"
@@ -57,6 +58,20 @@ json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status)
 	(void)c, (void)page;
 	*status = CTL_OK;
 	return json_deep_copy(input);
+}
+
+bool ctl_envoy_is_known(const json_t *pod)
+{
+	return json_object_size(pod) != 1;
+}
+
+json_t *ctl_envoy_page(const struct ctl *c, const json_t *pod, const char *page, struct err *e)
+{
+	(void)c, (void)pod, (void)page;
+	if (json_object_size(input) % 2)
+		return json_deep_copy(input);
+	err_set(e, ERR_UNAVAILABLE, "no answer");
+	return NULL;
 }
 
 /* --- the command --- */

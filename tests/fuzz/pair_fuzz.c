@@ -28,7 +28,7 @@ static void check_accepted(const struct pair *p, const struct pair_wanted *w)
 	struct err e;
 
 	must(!strcmp(p->id.ns, w->ns) && !strcmp(p->id.sa, w->sa));
-	must(!strcmp(p->id.trust_domain, w->trust_domain));
+	must(!strcmp(p->id.trust_domain, w->trust_domains)); /* one */
 	must(p->leaf.not_before <= w->now_s && p->leaf.not_after > w->now_s);
 	must(!pair_read_file(&again, file, strlen(file), w, &e));
 	must(!strcmp(again.key_pem, p->key_pem) && !strcmp(again.chain_pem, p->chain_pem));
