@@ -386,7 +386,7 @@ struct connections *connections_new(struct loop *l, const struct connections_lim
 void connections_free(struct connections **connections)
 {
 	struct connections *all = take(*connections);
-	struct connection *c, *next;
+	struct connection *c = NULL, *next = NULL;
 
 	if (!all)
 		return;

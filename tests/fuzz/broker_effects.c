@@ -79,7 +79,8 @@ static bool effects_may_be(const char *path, const char *name, int level)
 	    "lock", "admin.sock", "csi.sock", "pods", "state", "handover", NULL};
 	static const char *const mount[] = {
 	    "socket", "XDS", "envoy-rev.json", "root-cert.pem", NULL};
-	static const char *const state[] = {"cert", "spec", "pod", "names", "rules", "served", NULL};
+	static const char *const state[] = {
+	    "cert", "spec", "pod", "names", "rules", "served", NULL};
 	bool pods = strstr(path, "/pods/") != NULL;
 
 	switch (level) {
