@@ -37,8 +37,8 @@ end
 
 -- What goes on to the app has no body.  True: it had one, and is answered.
 local function refused_body(handle)
-    local length = handle:headers():get("content-length")
-    if length and length ~= "0" or not length and handle:body() then
+    local length, chunks = handle:headers():get("content-length"), handle:headers():get("transfer-encoding")
+    if length and length ~= "0" or chunks or not length and handle:body() then
         answer(handle, "400", "no body")
         return true
     end
