@@ -110,7 +110,7 @@ PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
 BROKER_SRC := $(sort $(shell find agentd/broker -name '*.c'))
 CTL_SRC    := $(wildcard agentd/ctl/*.c)
 INJECTOR_SRC := $(sort $(shell find agentd/injector -name '*.c'))
-COMMON_SRC := $(wildcard agentd/common/*.c)
+COMMON_SRC := $(wildcard agentd/common/*.c agentd/border/*.c)
 BROKER_MAIN := agentd/broker/main.c
 WORKER_MAIN := agentd/worker/main.c
 INJECTOR_MAIN := agentd/injector/main.c

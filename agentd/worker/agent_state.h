@@ -5,7 +5,7 @@
  * certificate, it is requested again.
  */
 #pragma once
-#include "common/protocol.h"
+#include "border/protocol.h"
 #include "worker/base/loop.h"
 
 struct agent_shared;

@@ -4,11 +4,11 @@
  * with --connect: each control plane is dialled as agentd does it (istiod/pool.h).
  */
 #include "check.h"
+#include "border/protocol.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/protocol.h"
 #include "first_call.h"
 #include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"

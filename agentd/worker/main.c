@@ -5,12 +5,12 @@
  * broker, so there is nothing to save here.
  */
 #include "agent.h"
+#include "border/protocol.h"
 #include "check.h"
 #include "common/err.h"
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/protocol.h"
 #include "first_call.h"
 #include "worker/base/loop.h"
 #include "worker/config/config.h"

@@ -6,6 +6,7 @@
  * cgroup and a network namespace of its own, and the rules that injection gives without
  * annotations.  Lines of JSON, microseconds.
  */
+#include "border/rules.h"
 #include "broker/base/fdstore.h"
 #include "broker/base/state.h"
 #include "broker/pods/cgroup.h"
@@ -13,7 +14,6 @@
 #include "broker/redirect/requests.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/rules.h"
 #include "times.h"
 
 #include <arpa/inet.h>

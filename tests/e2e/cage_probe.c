@@ -11,8 +11,8 @@
  *             pass, so nothing is done
  *   deeds     what an intruder would want, with real sockets and files
  */
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include "worker/link/cage.h"
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-"""A broker whose worker is the test (hostile_worker.c), and its protocol as common/protocol.h has it."""
+"""A broker whose worker is the test (hostile_worker.c), and its protocol as border/protocol.h has it."""
 import array
 import contextlib
 import ctypes
@@ -38,7 +38,7 @@ def _constants(text):
 
 LINK = _constants(PROTOCOL)
 NFDS = {name: int(n) for name, n in re.findall(r'\bX\((\w+), (\d)', PROTOCOL)}  # that an operation takes
-REDIRECT = _constants((TOP / 'ebpf/redirect.h').read_text() + (TOP / 'agentd/common/rules.h').read_text())
+REDIRECT = _constants((TOP / 'ebpf/redirect.h').read_text() + (TOP / 'agentd/border/rules.h').read_text())
 
 
 class Request(ctypes.Structure):

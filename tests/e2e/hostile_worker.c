@@ -4,7 +4,7 @@
  * with the socket the broker cannot tell from what a worker does that somebody took over: this
  * process keeps its end too, and lives until the test hangs up or the broker kills it.
  */
-#include "common/protocol.h"
+#include "border/protocol.h"
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,7 +1,7 @@
 /* link_redirect.h - a broker that redirects what it is told to, when the test says so: the
  * other part of fake/priv.h.  Waiting calls count in fake_link_waiting(). */
 #pragma once
-#include "common/rules.h"
+#include "border/rules.h"
 #include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "link.h"

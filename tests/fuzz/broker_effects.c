@@ -1,6 +1,6 @@
 /* broker_effects.c - see broker_effects.h. */
 #include "broker_effects.h"
-#include "common/protocol.h"
+#include "border/protocol.h"
 #include <fcntl.h>
 #include <ftw.h>
 #include <limits.h>

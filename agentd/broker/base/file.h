@@ -1,7 +1,7 @@
 /* file.h - the few files the broker reads for the worker and writes for pods. */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include <stdbool.h>
 #include <sys/types.h>
 

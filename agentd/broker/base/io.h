@@ -1,7 +1,7 @@
 /* io.h - packets to and from the worker, and sealed files. */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include <stdbool.h>
 #include <sys/types.h>
 

@@ -1,7 +1,7 @@
 /* options.h - the broker's command line: everything it knows about the node. */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include <stdbool.h>
 #include <stdio.h>
 #include <sys/types.h>

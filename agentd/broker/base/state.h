@@ -16,8 +16,8 @@
  * cannot be written is refused, the old one stays, and the next try may succeed.
  */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include "options.h"
 
 struct broker_fdstore;

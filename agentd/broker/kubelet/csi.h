@@ -19,9 +19,9 @@
  * agentd.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include <stdbool.h>
 
 struct kubelet_csi;

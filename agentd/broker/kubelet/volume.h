@@ -10,9 +10,9 @@
  * pod; nothing else is ever unmounted.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include <dirent.h>
 
 enum { KUBELET_VOLUME_SOURCE_SIZE = sizeof("agentd:") + UUID_TEXT_SIZE };

@@ -4,9 +4,9 @@
  * answers come in order (as with broker_state_list()).
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include <dirent.h>
 
 /* Embed it zeroed, with `options`. */

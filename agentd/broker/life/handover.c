@@ -16,13 +16,13 @@
  * first: who is mute holds nobody.
  */
 #include "handover.h"
+#include "border/protocol.h"
 #include "broker/base/apart.h"
 #include "broker/base/listener.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/protocol.h"
 #include "notify.h"
 #include <errno.h>
 #include <linux/sockios.h>

@@ -1,8 +1,8 @@
 /* worker.h - starting agentd-worker without any privilege, and saying how it ended. */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "common/err.h"
-#include "common/protocol.h"
 
 /* Opens the files the worker needs before anything is changed on the node. */
 struct life_worker {

@@ -4,8 +4,8 @@
  * second.
  */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include "netns.h"
 
 enum { NETNS_DIAL_MAX = 64, NETNS_DIAL_PER_SECOND = 50 };

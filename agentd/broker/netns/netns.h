@@ -3,9 +3,9 @@
  * Single-threaded: to look at a namespace the broker enters it for some microseconds.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/fdstore.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include <stdbool.h>
 #include <sys/types.h>
 

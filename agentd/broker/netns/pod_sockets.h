@@ -14,10 +14,10 @@
  * marked socket for as long as agentd stays away, and each query would be swallowed.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/fdstore.h"
 #include "broker/base/loop.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include "netns.h"
 
 /* Less than two rounds of a resolver, which has 5 s for one. */

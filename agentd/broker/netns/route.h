@@ -5,7 +5,7 @@
  * connection's interface is not known when it is dialled (ebpf-redirect.md 5).
  */
 #pragma once
-#include "common/rules.h"
+#include "border/rules.h"
 
 enum { NETNS_ROUTES_MAX = 256 };
 

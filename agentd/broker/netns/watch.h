@@ -7,10 +7,10 @@
  * second.
  */
 #pragma once
+#include "border/protocol.h"
+#include "border/rules.h"
 #include "broker/base/loop.h"
 #include "common/err.h"
-#include "common/protocol.h"
-#include "common/rules.h"
 #include "netns.h"
 #include "route.h"
 

@@ -7,10 +7,10 @@
  * (security-rules.md 4, decisions.md 4).
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/netns/netns.h"
 #include "cgroup.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include "peer.h"
 
 struct broker_states;

@@ -8,9 +8,9 @@
  *   It would take the packet for an answer to nothing, or the socket for one it asked for.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/listener.h"
 #include "common/err.h"
-#include "common/protocol.h"
 
 enum pod_listener_state {
 	POD_LISTENER_IDLE,    /* open or not, the worker that runs has no copy */

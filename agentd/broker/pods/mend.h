@@ -6,8 +6,8 @@
  * not succeed is told, too, and tried again by the next look, which is soon (broker/base/audit.h).
  */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include <stdbool.h>
 
 struct broker_pod;

@@ -32,13 +32,13 @@
  * of a pod is in redirect/table.h; files and keys of one that are on their way, in broker/requests.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "broker/netns/dial.h"
 #include "broker/netns/netns.h"
 #include "broker/netns/pod_sockets.h"
 #include "burden.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include "identity.h"
 #include "listener.h"
 #include "mend.h"

@@ -16,10 +16,10 @@
  *            Not GIVEN -> READY: an answer is given once, however often a cgroup comes back.
  */
 #pragma once
+#include "border/rules.h"
 #include "broker/netns/watch.h"
 #include "cgroup_await.h"
 #include "common/err.h"
-#include "common/rules.h"
 
 struct broker_pod;
 struct redirect_requests;

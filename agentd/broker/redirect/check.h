@@ -1,8 +1,8 @@
 /* check.h - a pod's rules against its ceiling (security-rules.md 3, 6). */
 #pragma once
+#include "border/rules.h"
 #include "ceiling.h"
 #include "common/err.h"
-#include "common/rules.h"
 
 /* -1: EINVAL the programs would not expect them, EPERM the ceiling is lower. */
 int redirect_check(

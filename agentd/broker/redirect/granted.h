@@ -4,8 +4,8 @@
  * ceiling allows are not.
  */
 #pragma once
+#include "border/rules.h"
 #include "ceiling.h"
-#include "common/rules.h"
 
 struct broker_states;
 

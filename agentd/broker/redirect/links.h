@@ -1,8 +1,8 @@
 /* links.h - pinned links: they attach the programs, and outlive every broker.
  */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include "table.h"
 
 /* A pinned link: made, or given this program in place of the one it has. */

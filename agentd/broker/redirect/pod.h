@@ -3,10 +3,10 @@
  * The written state lies in the kernel: it outlives this process.
  */
 #pragma once
+#include "border/protocol.h"
+#include "border/rules.h"
 #include "broker/netns/watch.h"
 #include "common/err.h"
-#include "common/protocol.h"
-#include "common/rules.h"
 
 struct redirect;
 struct redirect_names_told;

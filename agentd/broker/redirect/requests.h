@@ -9,10 +9,10 @@
  * the programs, the notices, the audit.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "broker/netns/netns.h"
 #include "common/err.h"
-#include "common/protocol.h"
 
 struct broker_pod;
 struct pods;

@@ -1,9 +1,9 @@
 /* shut.c - see shut.h. */
 #include "shut.h"
+#include "border/rules.h"
 #include "broker/kubelet/pod_source.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/rules.h"
 #include "load.h"
 #include "pod.h"
 #include "table.h"

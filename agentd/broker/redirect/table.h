@@ -2,9 +2,9 @@
  * it.
  */
 #pragma once
+#include "border/protocol.h"
+#include "border/rules.h"
 #include "common/err.h"
-#include "common/protocol.h"
-#include "common/rules.h"
 #include "load.h"
 
 /* Of a pod's network namespace, as much as there is. */

@@ -5,8 +5,8 @@
  * its end, ends its trace by that.  One that reads too slowly loses records and is told how many.
  */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 
 enum { REDIRECT_TRACES_MAX = 4 };
 

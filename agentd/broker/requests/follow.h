@@ -4,9 +4,9 @@
  * packet, so a slow worker gets the newest content and never a backlog.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "common/err.h"
-#include "common/protocol.h"
 
 struct follows;
 struct broker_request;

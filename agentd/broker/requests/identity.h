@@ -8,9 +8,9 @@
  * Answers are kept until the worker has room for them, as follow.h keeps changes.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "common/err.h"
-#include "common/protocol.h"
 
 enum { REQUESTS_IDENTITY_NAME = UUID_TEXT_SIZE + sizeof(".pem") };
 void requests_identity_name(const struct uuid *pod, char out[REQUESTS_IDENTITY_NAME]);

@@ -5,9 +5,9 @@
  * change.  What somebody else changes there is not noticed: it counts from the next worker on.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "common/err.h"
-#include "common/protocol.h"
 
 struct requests_kept;
 

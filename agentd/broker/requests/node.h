@@ -2,10 +2,10 @@
  * where they are asked for.  Every worker is greeted with all of them.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/options.h"
 #include "broker/netns/netns.h"
 #include "common/err.h"
-#include "common/protocol.h"
 
 struct broker_fdstore;
 struct requests_node;

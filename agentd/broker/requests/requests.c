@@ -1,4 +1,4 @@
-/* requests.c - the worker's requests: a function for each row of common/ops.h.
+/* requests.c - the worker's requests: a function for each row of border/ops.h.
  *
  * a packet has the shape of its row -> the row's pod was added -> its function fills the reply, or
  * says why not.

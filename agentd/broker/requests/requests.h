@@ -1,6 +1,6 @@
 /* requests.h - the worker's requests: each is checked before it is looked at, then answered.
  *
- * The operations are the rows of common/ops.h; each has its function in requests.c.
+ * The operations are the rows of border/ops.h; each has its function in requests.c.
  */
 #pragma once
 #include "broker/base/io.h"

@@ -14,7 +14,7 @@
  * the next worker restores it.  A failed store is tried again every half minute.
  */
 #pragma once
-#include "common/protocol.h"
+#include "border/protocol.h"
 #include "common/uuid.h"
 #include "spec.h"
 #include "worker/crypto/cert.h"

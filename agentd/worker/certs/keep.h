@@ -1,6 +1,6 @@
 /* keep.h - the certificates of a cache beyond this process; cert_cache.c's own. */
 #pragma once
-#include "common/protocol.h"
+#include "border/protocol.h"
 #include <stdint.h>
 
 struct cert;

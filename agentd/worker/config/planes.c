@@ -3,10 +3,10 @@
  * Missing keys are completed from the others.  Then each plane must be unique by name (for
  * `agentctl`) and by address (for pods).
  */
+#include "border/protocol.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/nearest.h"
-#include "common/protocol.h"
 #include "row.h"
 #include "worker/base/yaml.h"
 #include "worker/crypto/identity.h"

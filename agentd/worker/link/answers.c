@@ -1,4 +1,4 @@
-/* answers.c - the answer of each operation (common/ops.h), turned into the callback of its call.
+/* answers.c - the answer of each operation (border/ops.h), turned into the callback of its call.
  *
  * The call is gone when its answer is taken: the callback may start the next one, or free the link.
  */

@@ -5,7 +5,7 @@
  * listeners live on in the next broker.
  */
 #pragma once
-#include "common/protocol.h"
+#include "border/protocol.h"
 #include <stddef.h>
 
 struct err;
@@ -21,7 +21,7 @@ int link_take_listener(struct link *p, enum link_node_listener kind); /* -1: the
 
 /* `e` is NULL on success.  The broker writes a refusal's text, which names the refused thing. */
 typedef void (*link_done)(void *ctx, const struct err *e);
-/* Any operation (common/ops.h) with the answer yes or no; `req` needs no id.  `fd` (or -1) stays
+/* Any operation (border/ops.h) with the answer yes or no; `req` needs no id.  `fd` (or -1) stays
  * the caller's.  Without `slot` and `done` nobody waits; a refusal is logged. */
 void link_ask(struct link *p, struct link_call **slot, const struct link_request *req, int fd,
     link_done done, void *ctx);

@@ -1,8 +1,8 @@
 /* memfd.c - see memfd.h. */
 #include "memfd.h"
+#include "border/protocol.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/protocol.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>

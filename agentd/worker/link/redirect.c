@@ -4,9 +4,9 @@
  * not.  In between the call waits like any other, and can be cancelled.
  */
 #include "redirect.h"
+#include "border/rules.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/rules.h"
 #include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "link_internal.h"

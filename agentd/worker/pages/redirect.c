@@ -6,9 +6,9 @@
  * closed, which ends it at the broker; or the pipe ends first, and the stream with it.
  */
 #include "redirect.h"
+#include "border/rules.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/rules.h"
 #include "ebpf/rules_types.h"
 #include "worker/base/loop.h"
 #include "worker/link/redirect.h"

@@ -4,8 +4,8 @@
  * problem, and the write is repeated after 0.5 s, doubling to 30 s, with the content of then.
  */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include "pod_services.h"
 #include "worker/base/back_off.h"
 

@@ -5,10 +5,10 @@
  * give again.
  */
 #include "served.h"
+#include "border/protocol.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/protocol.h"
 #include "common/uuid.h"
 #include "worker/link/link.h"
 #include "worker/link/ready.h"

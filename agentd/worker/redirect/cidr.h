@@ -1,7 +1,7 @@
 /* cidr.h - lists of address ranges as text, and as rows for a trie that answers with one of them.
  */
 #pragma once
-#include "common/rules.h"
+#include "border/rules.h"
 
 struct err;
 

@@ -6,7 +6,7 @@
  * is refused with the key's name: silence would let a user believe that his traffic is captured.
  */
 #pragma once
-#include "common/rules.h"
+#include "border/rules.h"
 #include <jansson.h>
 #include <stdbool.h>
 

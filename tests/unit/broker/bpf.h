@@ -2,10 +2,10 @@
  * namespaces.  Real ones; all of it goes with the test.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/pods/cgroup.h"
 #include "broker/redirect/redirect.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include "rig.h"
 #include <arpa/inet.h>
 #include <bpf/bpf.h>

@@ -5,11 +5,11 @@
  * sleeps.
  */
 #pragma once
+#include "border/protocol.h"
 #include "broker/base/fdstore.h"
 #include "broker/base/io.h"
 #include "broker/requests/broker.h"
 #include "common/err.h"
-#include "common/protocol.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>

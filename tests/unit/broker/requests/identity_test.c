@@ -3,8 +3,8 @@
  *
  * LINK: tests/unit/broker/rig.c tests/fake/apart.c
  */
+#include "border/protocol.h"
 #include "common/mem.h"
-#include "common/protocol.h"
 #include "tests/unit/broker/rig.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -5,8 +5,8 @@
  * (fcntl(2)).
  * LINK: tests/unit/broker/rig.c tests/fake/apart.c tests/fake/clock.c
  */
+#include "border/protocol.h"
 #include "common/mem.h"
-#include "common/protocol.h"
 #include "tests/fake/clock.h"
 #include "tests/unit/broker/rig.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* ops_test.c - the table of operations (common/ops.h) held against both ends of the border.
+/* ops_test.c - the table of operations (border/ops.h) held against both ends of the border.
  *
  * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c
  */

@@ -3,7 +3,7 @@
  *
  * LINK: tests/fake/loop.c tests/unit/broker/rig.c tests/unit/worker/link/world.c tests/unit/open_fds.c
  */
-#include "common/rules.h"
+#include "border/rules.h"
 #include "ebpf/names.h"
 #include "ebpf/rules_types.h"
 #include "tests/unit/open_fds.h"

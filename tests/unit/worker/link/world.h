@@ -4,10 +4,10 @@
  * The sockets are real: turn() takes what has arrived.
  */
 #pragma once
+#include "border/protocol.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/mem.h"
-#include "common/protocol.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/broker/rig.h"
 #include "worker/link/link.h"

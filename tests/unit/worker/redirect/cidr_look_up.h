@@ -1,7 +1,7 @@
 /* cidr_look_up.h - what the trie of the programs would say of an address: by its bits, one by one.
  */
 #pragma once
-#include "common/rules.h"
+#include "border/rules.h"
 #include <stdbool.h>
 #include <stddef.h>
 

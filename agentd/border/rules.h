@@ -5,8 +5,8 @@
  * command line) decides what a pod may ask for (security-rules.md 3, 6).
  */
 #pragma once
+#include "common/uuid.h"
 #include "ebpf/redirect.h"
-#include "uuid.h"
 #include <stdbool.h>
 #include <stdint.h>
 

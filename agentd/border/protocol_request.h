@@ -1,7 +1,7 @@
 /* protocol_request.h - the worker's requests to the broker: protocol.h's other part. */
 #pragma once
+#include "common/uuid.h"
 #include "ops.h"
-#include "uuid.h"
 #include <stdint.h>
 
 enum {
