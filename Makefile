@@ -185,7 +185,7 @@ version: ## what the programs built here call themselves
 
 # grpc's own word at run time is a version of its core's; its release is in what its package says to cmake.
 GRPC_CMAKE  = $(SYSROOT)/usr/lib/$(TRIPLET)/cmake/grpc/gRPCConfigVersion.cmake
-$(OUT)/obj/agentd/worker/base/library_versions.o: CFLAGS += -DAGENTD_GRPC_VERSION='"$(shell sed -nE 's/^set\(PACKAGE_VERSION "(.*)"\)/\1/p' $(GRPC_CMAKE))"'
+$(OUT)/obj/agentd/worker/library_versions.o: CFLAGS += -DAGENTD_GRPC_VERSION='"$(shell sed -nE 's/^set\(PACKAGE_VERSION "(.*)"\)/\1/p' $(GRPC_CMAKE))"'
 
 # Generated headers come before anything that may include them; flags are in every object.
 $(OUT)/obj/%.o: %.c Makefile | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)

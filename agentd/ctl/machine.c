@@ -5,11 +5,11 @@
  * agentd judges the manifest again, by rules of its own (docs/ENVIRONMENT.md).
  */
 #include "machine.h"
+#include "base/json_text.h"
+#include "base/yaml.h"
 #include "cluster_env.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/json_text.h"
-#include "worker/base/yaml.h"
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>

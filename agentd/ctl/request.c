@@ -2,11 +2,11 @@
  * a stream; what the answer holds is made printable unless it is printed as JSON.
  */
 #include "request.h"
+#include "base/http/http.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "show.h"
-#include "worker/base/http/http.h"
-#include "worker/base/loop.h"
 #include <errno.h>
 #include <event2/buffer.h>
 #include <stdio.h>

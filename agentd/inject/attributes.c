@@ -1,9 +1,9 @@
 /* attributes.c - the attributes of agentd's volume: what pilot-agent would find in its environment
  * and its downward API (docs/ENVIRONMENT.md).  All are text.
  */
+#include "base/json_text.h"
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "worker/base/json_text.h"
 #include <ctype.h>
 #include <string.h>
 

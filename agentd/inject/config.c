@@ -1,8 +1,8 @@
 /* config.c - see config.h. */
 #include "config.h"
+#include "base/json_text.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/json_text.h"
 #include <stdio.h>
 #include <string.h>
 

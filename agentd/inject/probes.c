@@ -4,9 +4,9 @@
  * Envoy instead, which asks the app: they are rewritten, and the originals become an attribute.
  * Prometheus asks Envoy in every mode.
  */
+#include "base/json_text.h"
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "worker/base/json_text.h"
 #include "worker/envoy/targets.h"
 #include <ctype.h>
 #include <stdio.h>

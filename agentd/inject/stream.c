@@ -2,10 +2,10 @@
  * done, and written only if that changed it; all other bytes are copied.
  */
 #include "stream.h"
+#include "base/json_text.h"
+#include "base/yaml_tree.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/json_text.h"
-#include "worker/base/yaml_tree.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

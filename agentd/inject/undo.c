@@ -12,10 +12,10 @@
  * istiod passes over a key that it does not know.  All of it is the pod owner's to write: each part
  * is looked at before it is used, and reaches nothing but what injection writes.
  */
+#include "base/json_text.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "worker/base/json_text.h"
 #include <string.h>
 
 static const char *const lists[] = {"initContainers", "containers", "volumes"};

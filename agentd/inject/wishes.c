@@ -1,9 +1,9 @@
 /* wishes.c - what a pod asks for in its annotations, and the mesh and the values where it is
  * silent. */
+#include "base/json_text.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "worker/base/json_text.h"
 #include "worker/envoy/proxy_config.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* write.c - the result: labels, annotations, container, volumes; the status is the last. */
+#include "base/json_text.h"
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "worker/base/json_text.h"
 #include <string.h>
 
 /* istiod reads there in which network an endpoint is; of our own default no injector says it. */

@@ -17,8 +17,8 @@
 #include <uthash.h>
 #include <utlist.h>
 
+#include "base/metrics.h"
 #include "common/mem.h"
-#include "worker/base/metrics.h"
 
 const struct connections_limits connections_usual = {
     .connections = 1000,

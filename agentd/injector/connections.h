@@ -14,7 +14,7 @@
  * moment that OpenSSL frees its SSL.
  */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 #include <openssl/ssl.h>
 #include <stddef.h>
 

@@ -4,7 +4,7 @@
  * kubelet's ..data included, is seen.  Nothing is polled.
  */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 #include <stddef.h>
 
 struct err;

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -22,7 +23,6 @@
 #include "rule.h"
 #include "server.h"
 #include "tls.h"
-#include "worker/base/metrics.h"
 
 LOG_SCOPE("injector");
 

@@ -5,7 +5,7 @@
  * agentd_injector_files_current is 0.  At the start there is nothing to stay, so it is refused.
  */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 #include <stdint.h>
 
 struct err;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/metrics.h"
 #include "ca/rotation.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -19,7 +20,6 @@
 #include "kube/client.h"
 #include "kube/objects.h"
 #include "server.h"
-#include "worker/base/metrics.h"
 
 LOG_SCOPE("keeper");
 

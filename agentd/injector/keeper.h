@@ -8,7 +8,7 @@
  * A node whose clock is hours away from the API server's changes nothing, and says so.
  */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 
 struct err;
 struct keeper;

@@ -3,6 +3,8 @@
  *
  * It needs no privilege, and gives up what it has not used: see cage.h.
  */
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "cage.h"
 #include "common/err.h"
 #include "common/flags.h"
@@ -15,8 +17,6 @@
 #include "listen.h"
 #include "options.h"
 #include "server.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

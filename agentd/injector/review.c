@@ -4,6 +4,7 @@
  * Up to the uid a mistake is the asker's and gets an HTTP status; from there on it gets an answer.
  */
 #include "review.h"
+#include "base/json_text.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject/bounds.h"
@@ -11,7 +12,6 @@
 #include "inject/patch.h"
 #include "inject/workload.h"
 #include "rule.h"
-#include "worker/base/json_text.h"
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>

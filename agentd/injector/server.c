@@ -22,12 +22,12 @@
 #include <sys/socket.h>
 #include <utlist.h>
 
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "connections.h"
 #include "tls.h"
-#include "worker/base/metrics.h"
 
 LOG_SCOPE("server");
 

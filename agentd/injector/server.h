@@ -10,7 +10,7 @@
  * One thread, on the loop.
  */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 #include <stddef.h>
 #include <stdint.h>
 

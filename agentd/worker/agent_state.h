@@ -5,8 +5,8 @@
  * certificate, it is requested again.
  */
 #pragma once
+#include "base/loop.h"
 #include "border/protocol.h"
-#include "worker/base/loop.h"
 
 struct agent_shared;
 struct agent_state;

@@ -4,13 +4,13 @@
  * with --connect: each control plane is dialled as agentd does it (istiod/pool.h).
  */
 #include "check.h"
+#include "base/loop.h"
 #include "border/protocol.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "first_call.h"
-#include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/config/config.h"
 #include "worker/crypto/revocation.h"

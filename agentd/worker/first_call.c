@@ -1,7 +1,7 @@
 /* first_call.c - loop -> grpc -> a call to a port where nobody listens -> refused, or too late. */
 #include "first_call.h"
+#include "base/loop.h"
 #include "common/err.h"
-#include "worker/base/loop.h"
 #include "worker/base/rpc/channel.h"
 #include <errno.h>
 #include <stdbool.h>

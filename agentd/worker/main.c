@@ -5,6 +5,7 @@
  * broker, so there is nothing to save here.
  */
 #include "agent.h"
+#include "base/loop.h"
 #include "border/protocol.h"
 #include "check.h"
 #include "common/err.h"
@@ -12,7 +13,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "first_call.h"
-#include "worker/base/loop.h"
 #include "worker/config/config.h"
 #include "worker/crypto/library.h"
 #include "worker/link/cage.h"

@@ -5,8 +5,8 @@
  * wiped, and operations that can be are started together.  An agent cannot cost less on this grpc.
  * It ends when its input does.
  */
+#include "base/pbwire.h"
 #include "common/mem.h"
-#include "worker/base/pbwire.h"
 
 #include <event2/buffer.h>
 #include <grpc/grpc.h>

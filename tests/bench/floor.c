@@ -6,8 +6,8 @@
  * have one server.  An agent cannot cost less on this grpc.  A line of its input: freed memory goes
  * back to the kernel.  It ends when its input does.
  */
+#include "base/pbwire.h"
 #include "common/mem.h"
-#include "worker/base/pbwire.h"
 
 #include <event2/buffer.h>
 #include <grpc/grpc.h>

@@ -6,8 +6,8 @@
  * that a change of the mesh brings, CDS and LDS by an empty one, the rest and every ACK by nothing.
  * Other methods are UNIMPLEMENTED.  One thread; it ends when its input does.
  */
+#include "base/pbwire.h"
 #include "common/mem.h"
-#include "worker/base/pbwire.h"
 
 #include <event2/buffer.h>
 #include <grpc/byte_buffer_reader.h>

@@ -4,8 +4,8 @@
  * answer as they come, of which the short texts are kept -> its last byte: `answered`.
  */
 #include "xds.h"
+#include "base/pbwire.h"
 #include "common/mem.h"
-#include "worker/base/pbwire.h"
 
 #include <event2/buffer.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /* istiod.c - see istiod.h. */
 #include "istiod.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/loop.h"
 #include "worker/istiod/own.h"
 #include <assert.h>
 #include <stdio.h>

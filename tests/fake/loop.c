@@ -1,4 +1,4 @@
-/* loop.c - all of worker/base/loop.h, deterministic.
+/* loop.c - all of base/loop.h, deterministic.
  *
  * An advance repeats: run posts, then one finished work, then each ready fd, until all is quiet;
  * then move the clocks to the next timer within the span and fire it.  Of two timers due together
@@ -46,8 +46,7 @@ struct loop {
 	struct post *posts;
 	struct watch *watches;
 	struct loop_work *works;
-	struct event_base
-	    *base; /* only for modules that need libevent itself: worker/base/http/http */
+	struct event_base *base; /* only for modules that need libevent itself: base/http/http */
 	bool stopped, held;
 };
 

@@ -1,11 +1,11 @@
-/* loop.h - worker/base/loop.h on a virtual clock: nothing happens until the test lets time
+/* loop.h - base/loop.h on a virtual clock: nothing happens until the test lets time
  * pass.
  *
  * Watched fds are real and polled (without waiting) whenever something may run; jobs of loop_work()
  * run on the test's own thread.  Whatever does not come to rest aborts.
  */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 
 struct loop *fake_loop(void); /* a fresh one, at 1700000000000 ms; loop_new() makes the same */
 

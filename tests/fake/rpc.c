@@ -6,9 +6,9 @@
  */
 #include "rpc.h"
 
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/loop.h"
 
 #include <stdio.h>
 #include <string.h>

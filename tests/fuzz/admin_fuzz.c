@@ -6,12 +6,12 @@
  * levels were only changed by a POST of /logging, and the connection is gone.
  * LINK: tests/unit/open_fds.c
  */
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "tests/unit/open_fds.h"
 #include "worker/admin/admin.h"
-#include "worker/base/loop.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -10,13 +10,13 @@
  * LINK: agentd/ctl/version.c agentd/ctl/xds.c agentd/ctl/xds_names.c agentd/ctl/alive.c
  * LINK: agentd/ctl/one_pod.c agentd/ctl/warming.c agentd/ctl/envoy_certs.c
  */
+#include "base/yaml.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "ctl/commands.h"
 #include "ctl/envoy_admin.h"
 #include "ctl/request.h"
 #include "ctl/show.h"
-#include "worker/base/yaml.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * The first two bytes say how long the query is.  What is read is answered, refused and cut within
  * its bounds, and our own answers are answers to it.
  */
-#include "worker/base/dns/message.h"
+#include "base/dns/message.h"
 #include <stdlib.h>
 #include <string.h>
 

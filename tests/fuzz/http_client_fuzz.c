@@ -5,9 +5,9 @@
  * Whatever comes: there is one end; a body is there if a status is, and is a piece of what came;
  * and all of it is the same wherever the bytes are cut.
  */
+#include "base/http/http.h"
+#include "base/loop.h"
 #include "common/err.h"
-#include "worker/base/http/http.h"
-#include "worker/base/loop.h"
 
 #include <event2/buffer.h>
 #include <stdbool.h>

@@ -6,11 +6,11 @@
  * same wherever the bytes are cut; and when the client has gone nothing of it is left: the server
  * ends.
  */
+#include "base/metrics.h"
 #include "common/log.h"
 #include "injector/connections.h"
 #include "injector/server.h"
 #include "tls_rig.h"
-#include "worker/base/metrics.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -2,10 +2,10 @@
  * of the file, or a manifest that agentd's parser takes, with one line for control_planes.
  * LINK: agentd/ctl/cluster_env.c agentd/ctl/machine.c
  */
+#include "base/yaml.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "ctl/machine.h"
-#include "worker/base/yaml.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
 #include <stdint.h>

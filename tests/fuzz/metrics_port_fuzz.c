@@ -5,12 +5,12 @@
  * printable; a page was only made for a GET of its very path; and the connection is gone.
  * LINK: tests/unit/open_fds.c
  */
+#include "base/http/public.h"
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "tests/unit/open_fds.h"
 #include "worker/admin/metrics_port.h"
-#include "worker/base/http/public.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 
 #include <fcntl.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
  * Holds for every input: the result does not depend on the cuts, sizes of fields add up, and
  * nothing outside of the input is read (ASan: every piece is a block of its own).
  */
-#include "worker/base/pbwire.h"
+#include "base/pbwire.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,9 +3,9 @@
  * later.
  */
 #pragma once
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/loop.h"
 #include <event2/buffer.h>
 #include <event2/bufferevent_ssl.h>
 #include <event2/event.h>

@@ -1,6 +1,6 @@
 /* yaml_fuzz.c - any bytes: refused with a line, or a document that keeps every promise of yaml.h.
  */
-#include "worker/base/yaml.h"
+#include "base/yaml.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * both. An answer has at most 4 MiB and comes within 8 s, or it is a failure.
  */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 #include <stddef.h>
 #include <stdint.h>
 

@@ -4,10 +4,10 @@
  * are always there: /healthz, /metrics, /logging -> answer, in the same callback.
  */
 #include "admin.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/metrics.h"
 #include <event2/buffer.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * bootstrap secret is ever put into one.  Write verbs are POST.
  */
 #pragma once
-#include "worker/base/http/http.h"
+#include "base/http/http.h"
 #include <jansson.h>
 
 struct admin;

@@ -2,10 +2,10 @@
  * meanwhile: neither many requests nor slow readers cost more than one scrape.
  */
 #include "metrics_port.h"
+#include "base/http/public.h"
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "common/mem.h"
-#include "worker/base/http/public.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include <event2/buffer.h>
 #include <string.h>
 

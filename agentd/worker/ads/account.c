@@ -2,10 +2,10 @@
  * settles it: ACK or NACK.  A nonce comes again when Envoy only changes what it subscribes to.
  */
 #include "account.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/loop.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * bounded; resources are never touched.  Messages come as a pbwire reader at their first byte.
  */
 #pragma once
-#include "worker/base/pbwire.h"
+#include "base/pbwire.h"
 #include <stdbool.h>
 
 struct err;

@@ -18,11 +18,11 @@
  * adds then gets through the second time.
  */
 #include "hold.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "said.h"
-#include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* metrics.c - see metrics.h. */
 #include "metrics.h"
+#include "base/metrics.h"
 #include "common/mem.h"
-#include "worker/base/metrics.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/istiod/stream_end.h"
 #include "worker/pods/pod.h"

@@ -13,6 +13,7 @@
  */
 #include "relay.h"
 #include "account.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -20,7 +21,6 @@
 #include "metrics.h"
 #include "said.h"
 #include "wasm.h"
-#include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/envoy/node.h"
 #include "worker/istiod/istiod.h"

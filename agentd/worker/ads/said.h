@@ -3,7 +3,7 @@
  * The owner bounds how much is kept; `size` has the sum.
  */
 #pragma once
-#include "worker/base/pbwire.h"
+#include "base/pbwire.h"
 
 struct rpc_msg;
 

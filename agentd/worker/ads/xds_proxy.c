@@ -16,6 +16,8 @@
  * A message that was asked for already comes even after rpc_pause(): it waits here for istiod.
  */
 #include "xds_proxy.h"
+#include "base/back_off.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -23,8 +25,6 @@
 #include "relay.h"
 #include "said.h"
 #include "wasm.h"
-#include "worker/base/back_off.h"
-#include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
 #include "worker/crypto/token.h"
 #include "worker/envoy/node.h"

@@ -7,9 +7,9 @@
  * lets a NUL cut a string (grpc-core.md 5).
  */
 #include "ca_answer.h"
+#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/pbwire.h"
 #include <string.h>
 
 enum { CERT_CHAIN = 1 }; /* proto/istio/v1/auth/ca.proto */

@@ -7,14 +7,14 @@
  * better by being sent again at once.
  */
 #include "ca_client.h"
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "ca_answer.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/secret.h"
 #include "csr_pace.h"
 #include "istio/v1/auth/ca.pb-c.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/istiod/istiod.h"
 

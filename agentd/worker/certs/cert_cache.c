@@ -23,6 +23,8 @@
  * A subscriber may leave, or another join, while subscribers are being told: one that leaves is
  * only marked, and swept when all were told.
  */
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "ca_client.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -30,8 +32,6 @@
 #include "entry.h"
 #include "keep.h"
 #include "store.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include "worker/istiod/istiod.h"
 #include "worker/link/link.h"
 #include <stdio.h>

@@ -7,11 +7,11 @@
  * no file -> told that there is none.
  */
 #include "crl.h"
+#include "base/loop.h"
 #include "cert_cache.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/loop.h"
 #include "worker/crypto/cert.h"
 #include "worker/crypto/revocation.h"
 #include "worker/link/link.h"

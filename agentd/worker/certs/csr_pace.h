@@ -5,7 +5,7 @@
  * costs no timer.
  */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 
 struct csr_pace;
 

@@ -1,10 +1,10 @@
 /* entry.h - one certificate of the cache: shared by the files of cert_cache only.
  */
 #pragma once
+#include "base/back_off.h"
+#include "base/loop.h"
 #include "cert_cache.h"
 #include "common/err.h"
-#include "worker/base/back_off.h"
-#include "worker/base/loop.h"
 #include <uthash.h>
 
 /* istiod dates certificates back by so much (istio-agent.md 4.5): a clock that is behind by less

@@ -4,11 +4,11 @@
  * reads the list of control planes, row.c turns a text into the value of a field.
  */
 #include "config.h"
+#include "base/yaml.h"
 #include "common/err.h"
 #include "common/flags.h"
 #include "common/mem.h"
 #include "row.h"
-#include "worker/base/yaml.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

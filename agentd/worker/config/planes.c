@@ -3,12 +3,12 @@
  * Missing keys are completed from the others.  Then each plane must be unique by name (for
  * `agentctl`) and by address (for pods).
  */
+#include "base/yaml.h"
 #include "border/protocol.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/nearest.h"
 #include "row.h"
-#include "worker/base/yaml.h"
 #include "worker/crypto/identity.h"
 #include <stdlib.h>
 #include <string.h>

@@ -9,8 +9,8 @@
  * agentd (ebpf/names.h): when all pods are here, and then at each change.
  */
 #pragma once
+#include "base/loop.h"
 #include "table.h"
-#include "worker/base/loop.h"
 
 struct dns_keep;
 struct link;

@@ -7,12 +7,12 @@
  * does not get it, because it might kill that one as well.
  */
 #include "proxy.h"
+#include "base/accept.h"
+#include "base/dns/datagram.h"
+#include "base/dns/stream.h"
+#include "base/loop.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/accept.h"
-#include "worker/base/dns/datagram.h"
-#include "worker/base/dns/stream.h"
-#include "worker/base/loop.h"
 #include <string.h>
 #include <sys/random.h>
 #include <utlist.h>

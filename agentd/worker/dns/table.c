@@ -6,10 +6,10 @@
  * name) is not stored: "a.b.ns.svc.cluster.local." is an alias of "a.b." if that is a name.
  */
 #include "table.h"
+#include "base/hash.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "ebpf/names.h"
-#include "worker/base/hash.h"
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <stdarg.h>

@@ -4,8 +4,8 @@
  * same one (security-rules.md G3: equal to the last byte, so no pod learns another's names).
  */
 #pragma once
-#include "worker/base/dns/message.h"
-#include "worker/base/pbwire.h"
+#include "base/dns/message.h"
+#include "base/pbwire.h"
 
 struct dns_table;
 struct err;

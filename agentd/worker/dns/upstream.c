@@ -9,11 +9,11 @@
  * one, with another port, takes its place.
  */
 #include "upstream.h"
+#include "base/dns/stream.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/dns/stream.h"
-#include "worker/base/loop.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/random.h>

@@ -7,7 +7,7 @@
  * for a second (istio-agent.md 7.5, but for the second).
  */
 #pragma once
-#include "worker/base/dns/message.h"
+#include "base/dns/message.h"
 #include "worker/link/calls.h"
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -5,6 +5,7 @@
  * what must hold between keys.  The first thing out of bounds refuses the pod.
  */
 #include "env.h"
+#include "base/json_text.h"
 #include "collectors_asked.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -14,7 +15,6 @@
 #include "refusal.h"
 #include "runtime_asked.h"
 #include "stats_asked.h"
-#include "worker/base/json_text.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>

@@ -5,10 +5,10 @@
  * that xds_proxy puts into the first request are made from one object, so they cannot differ.
  */
 #include "node.h"
+#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "env.h"
-#include "worker/base/pbwire.h"
 #include "worker/pods/pod.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
@@ -93,7 +93,7 @@ static void put_number(struct evbuffer *out, double d)
 	evbuffer_add(out, bytes, sizeof(bytes));
 }
 
-/* The depth was bounded where the value came in (env_keys.c, worker/base/yaml). */
+/* The depth was bounded where the value came in (env_keys.c, base/yaml). */
 static void put_value(struct evbuffer *out, const json_t *v)
 {
 	struct evbuffer *inner;

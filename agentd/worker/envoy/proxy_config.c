@@ -6,9 +6,9 @@
  * reads proxyHeaders, tracing and others there (istio-agent.md 10.3).
  */
 #include "proxy_config.h"
+#include "base/yaml.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/yaml.h"
 #include <stdbool.h>
 #include <string.h>
 
@@ -55,7 +55,7 @@ static json_t *typed_array(const json_t *v)
 	return out;
 }
 
-/* Recursion is bounded by the depth of worker/base/yaml. */
+/* Recursion is bounded by the depth of base/yaml. */
 static json_t *typed(const json_t *v)
 {
 	if (json_is_object(v))

@@ -2,10 +2,10 @@
  * -> the answer.  Anything else, or silence, ends it with the reason.
  */
 #include "ask.h"
+#include "base/http/http.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/http/http.h"
-#include "worker/base/loop.h"
 #include "worker/link/calls.h"
 #include <netinet/in.h>
 #include <stdio.h>

@@ -8,14 +8,14 @@
  * place in the queue has come -> granted.  The pool says when a connection became ready.
  */
 #include "istiod.h"
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "istiod_internal.h"
 #include "pool.h"
 #include "turnstile.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include "worker/crypto/roots.h"
 #include "worker/crypto/x509.h"
 #include "worker/link/link.h"

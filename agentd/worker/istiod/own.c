@@ -9,11 +9,11 @@
  * it: that is done soon after.
  */
 #include "own.h"
+#include "base/loop.h"
 #include "common/mem.h"
 #include "istiod_internal.h"
 #include "pool.h"
 #include "turnstile.h"
-#include "worker/base/loop.h"
 #include <string.h>
 #include <utlist.h>
 

@@ -14,12 +14,12 @@
  * (grpc-core.md 4).
  */
 #include "pool.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/secret.h"
 #include "istiod.h"
-#include "worker/base/loop.h"
 #include <stdio.h>
 #include <string.h>
 #include <uthash.h>

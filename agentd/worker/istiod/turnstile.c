@@ -10,9 +10,9 @@
  * waiting turn and its bucket is full.
  */
 #include "turnstile.h"
+#include "base/loop.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/loop.h"
 #include <stdlib.h>
 #include <uthash.h>
 #include <utlist.h>

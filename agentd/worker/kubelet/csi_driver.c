@@ -4,13 +4,13 @@
  * answered at once; publish, unpublish -> read -> csi_volume has it.
  */
 #include "csi_driver.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/version.h"
 #include "csi/v1/csi.pb-c.h"
 #include "pluginregistration/api.pb-c.h"
-#include "worker/base/metrics.h"
 
 LOG_SCOPE("csi");
 

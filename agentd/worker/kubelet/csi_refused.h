@@ -7,8 +7,8 @@
  * has failed keeps its directory, and is asked for no more.
  */
 #pragma once
+#include "base/loop.h"
 #include "csi_request.h"
-#include "worker/base/loop.h"
 
 struct link;
 struct csi_refused;

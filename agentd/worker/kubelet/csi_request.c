@@ -6,10 +6,10 @@
  * the kubelet does not use it for that (kubelet-csi.md 3b).
  */
 #include "csi_request.h"
+#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/secret.h"
-#include "worker/base/pbwire.h"
 #include "worker/crypto/identity.h"
 #include "worker/crypto/token.h"
 #include "worker/envoy/env.h"

@@ -5,10 +5,10 @@
  * Each end is counted by method and code.
  */
 #include "csi_server.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi_request.h"
-#include "worker/base/metrics.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * kubelet gives it up.
  */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 #include "worker/base/rpc/server.h"
 
 struct csi_call;

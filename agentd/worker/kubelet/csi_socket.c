@@ -4,11 +4,11 @@
  * closed, counted, and said once for each new reason.
  */
 #include "csi_socket.h"
+#include "base/accept.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/accept.h"
-#include "worker/base/metrics.h"
 #include "worker/base/rpc/server.h"
 #include "worker/link/volume.h"
 #include <errno.h>

@@ -7,11 +7,11 @@
  * was kept goes -> answered.  The broker answers in order, so an unpublish overtakes nothing.  If
  * it fails the next publish is not answered before the broker has looked, and mounted what is gone.
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "csi_volume_internal.h"
-#include "worker/base/metrics.h"
 #include "worker/envoy/refusal.h"
 #include "worker/link/volume.h"
 #include <errno.h>

@@ -1,10 +1,10 @@
 /* csi_volume_internal.h - private to worker/kubelet/csi_volume*.c. */
 #pragma once
+#include "base/back_off.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "csi_refused.h"
 #include "csi_volume.h"
-#include "worker/base/back_off.h"
 #include <uthash.h>
 
 enum csi_volume_state {

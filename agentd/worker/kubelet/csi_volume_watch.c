@@ -1,8 +1,8 @@
 /* csi_volume_watch.c - volumes as others see them: agentctl, Prometheus; and the alarm that rings
  * when the kubelet has published nothing for too long.
  */
+#include "base/metrics.h"
 #include "csi_volume_internal.h"
-#include "worker/base/metrics.h"
 #include "worker/envoy/refusal.h"
 #include <string.h>
 

@@ -2,11 +2,11 @@
  * kubelet says meanwhile waits in the backlog.
  */
 #include "kubelet.h"
+#include "base/metrics.h"
 #include "common/mem.h"
 #include "csi_driver.h"
 #include "csi_socket.h"
 #include "volumes.h"
-#include "worker/base/metrics.h"
 #include "worker/link/link.h"
 #include "worker/link/volume.h"
 

@@ -5,8 +5,8 @@
  * mounts show.  Nothing of it is waited for or asked of the kubelet (decisions.md 10).
  */
 #pragma once
+#include "base/loop.h"
 #include "csi_volume.h"
-#include "worker/base/loop.h"
 
 struct kubelet_volumes;
 

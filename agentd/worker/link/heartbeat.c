@@ -5,10 +5,10 @@
  * read first.
  */
 #include "heartbeat.h"
+#include "base/loop.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "link.h"
-#include "worker/base/loop.h"
 #include <stdio.h>
 
 LOG_SCOPE("link");

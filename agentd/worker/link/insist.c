@@ -5,11 +5,11 @@
  * something takes its place: the pod is added, the entry is put.  A directory with something
  * foreign in it is the end: the next try would tell the same.
  */
+#include "base/back_off.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "link_internal.h"
-#include "worker/base/back_off.h"
 #include <errno.h>
 #include <string.h>
 #include <utlist.h>

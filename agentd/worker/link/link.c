@@ -8,13 +8,13 @@
  * packet. EOF: `lost`, once, and silence.
  */
 #include "link.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/fdpass.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "link_internal.h"
 #include "memfd.h"
-#include "worker/base/loop.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* link.h - the worker's requests to the root broker.
  *
- * All calls are asynchronous (contract in worker/base/loop.h) but link_new and link_take_listener.
+ * All calls are asynchronous (contract in base/loop.h) but link_new and link_take_listener.
  * The broker answers in order.  When it goes away `lost` runs once and the worker has to end: the
  * listeners live on in the next broker.
  */

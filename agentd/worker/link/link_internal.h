@@ -1,9 +1,9 @@
 /* link_internal.h - a request under way, and those that are repeated, shared by the link's files.
  */
 #pragma once
+#include "base/loop.h"
 #include "redirect.h"
 #include "volume.h"
-#include "worker/base/loop.h"
 #include <uthash.h>
 
 /* One packet of the broker's. */

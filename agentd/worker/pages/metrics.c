@@ -1,12 +1,12 @@
 /* metrics.c - gauges, brought up to date when somebody scrapes: the node's, then each pod's, over
  * the table of services.
  */
-#include "worker/base/metrics.h"
+#include "base/metrics.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/version.h"
 #include "pages_internal.h"
-#include "worker/base/loop.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/certs/crl.h"
 #include "worker/istiod/istiod.h"

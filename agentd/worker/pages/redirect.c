@@ -6,11 +6,11 @@
  * closed, which ends it at the broker; or the pipe ends first, and the stream with it.
  */
 #include "redirect.h"
+#include "base/loop.h"
 #include "border/rules.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
-#include "worker/base/loop.h"
 #include "worker/link/redirect.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"

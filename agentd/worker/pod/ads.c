@@ -4,6 +4,7 @@
  * proxy's.  Another token -> its next try need not wait.  A Wasm filter that Envoy cannot have ->
  * the pod is not served in full.
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "identity.h"
@@ -11,7 +12,6 @@
 #include "server.h"
 #include "worker/ads/wasm.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/base/metrics.h"
 
 struct pod_ads {
 	struct pod_context *context;

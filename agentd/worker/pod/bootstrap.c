@@ -5,12 +5,12 @@
  * removed it -> written again.
  */
 #include "worker/envoy/bootstrap.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "file.h"
 #include "redirect.h"
 #include "rows.h"
-#include "worker/base/metrics.h"
 #include "worker/istiod/istiod.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>

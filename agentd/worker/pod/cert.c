@@ -6,6 +6,8 @@
  * expires -> the cache looks again.  Envoy calls for secrets -> the cache hears that it is waited
  * for.
  */
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -15,8 +17,6 @@
 #include "worker/ads/discovery.h"
 #include "worker/ads/pcds.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/crypto/roots.h"
 #include "worker/istiod/istiod.h"

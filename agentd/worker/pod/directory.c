@@ -5,11 +5,11 @@
  * away until it comes.  Later somebody removes something of it -> the broker puts it back -> who
  * wrote what is gone is told.
  */
+#include "base/back_off.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "rows.h"
-#include "worker/base/back_off.h"
-#include "worker/base/metrics.h"
 #include "worker/link/link.h"
 #include "worker/pods/pod.h"
 #include <errno.h>

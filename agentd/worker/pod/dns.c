@@ -7,6 +7,8 @@
  * in the pod has the port) is asked for again every 10 seconds; meanwhile the pod has its own
  * resolver.
  */
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -14,8 +16,6 @@
 #include "rows.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include "worker/dns/keep.h"
 #include "worker/dns/proxy.h"
 #include "worker/link/link.h"

@@ -4,10 +4,10 @@
  * problem, and the write is repeated after 0.5 s, doubling to 30 s, with the content of then.
  */
 #pragma once
+#include "base/back_off.h"
 #include "border/protocol.h"
 #include "common/err.h"
 #include "pod_services.h"
-#include "worker/base/back_off.h"
 
 /* Embed it with the first group, zeroed else; pod_file_stop() before its memory goes. */
 struct pod_file {

@@ -5,11 +5,11 @@
  * A pod without a probe has no timer.
  */
 #include "worker/health/health.h"
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "common/log.h"
 #include "rows.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include "worker/health/ask.h"
 #include "worker/pods/pod.h"
 

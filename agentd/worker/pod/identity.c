@@ -12,14 +12,14 @@
  * A pod by token has none of this: its credential is its token.
  */
 #include "identity.h"
+#include "base/back_off.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/secret.h"
 #include "rows.h"
 #include "token.h"
-#include "worker/base/back_off.h"
-#include "worker/base/loop.h"
 #include "worker/crypto/cert.h"
 #include "worker/crypto/pair.h"
 #include "worker/crypto/token.h"

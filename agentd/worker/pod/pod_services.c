@@ -3,10 +3,10 @@
  * It knows no service.  Only rows that have started hear events, and only they are stopped.
  */
 #include "pod_services.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/metrics.h"
 #include "worker/pods/pod.h"
 #include <string.h>
 

@@ -8,12 +8,12 @@
  * The counters' map is asked for once, with the first pod.
  */
 #include "redirect.h"
+#include "base/back_off.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "rows.h"
-#include "worker/base/back_off.h"
-#include "worker/base/metrics.h"
 #include "worker/link/redirect.h"
 #include "worker/pods/pod.h"
 #include "worker/redirect/redirect.h"

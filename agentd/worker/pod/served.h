@@ -11,8 +11,8 @@
  * nothing this worker is *in charge*, for good: from now on what it gives is what counts.
  */
 #pragma once
+#include "base/loop.h"
 #include "pod_services.h"
-#include "worker/base/loop.h"
 #include <jansson.h>
 
 struct pod_registry;

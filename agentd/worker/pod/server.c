@@ -6,9 +6,9 @@
  * its connections.
  */
 #include "server.h"
+#include "base/metrics.h"
 #include "common/log.h"
 #include "rows.h"
-#include "worker/base/metrics.h"
 #include "worker/base/rpc/server.h"
 #include "worker/link/link.h"
 #include "worker/pods/pod.h"

@@ -4,12 +4,12 @@
  * for again, ever more rarely -> a connection is admitted, shows the pod's addresses, and is the
  * server's.  A pod whose connections held much when a worker was killed is accepted from later.
  */
+#include "base/back_off.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "rows.h"
 #include "server.h"
-#include "worker/base/back_off.h"
-#include "worker/base/loop.h"
 #include "worker/pods/pod.h"
 #include "worker/sockets/uds.h"
 #include <errno.h>

@@ -7,11 +7,11 @@
  */
 #include "token.h"
 #include "accounts.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "rows.h"
-#include "worker/base/loop.h"
 #include "worker/crypto/token.h"
 #include "worker/link/link.h"
 #include "worker/pods/pod.h"

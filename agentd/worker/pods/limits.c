@@ -11,9 +11,9 @@
  * count.
  */
 #include "limits.h"
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "common/mem.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include "worker/base/share.h"
 
 #include <stdlib.h>

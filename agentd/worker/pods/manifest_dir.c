@@ -9,11 +9,11 @@
  * here; worker/envoy/node judges them.
  */
 #include "manifest_dir.h"
+#include "base/loop.h"
+#include "base/yaml.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "pod.h"
-#include "worker/base/loop.h"
-#include "worker/base/yaml.h"
 #include "worker/crypto/identity.h"
 #include "worker/link/link.h"
 #include <errno.h>

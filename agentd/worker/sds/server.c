@@ -17,13 +17,13 @@
  * written.
  */
 #include "server.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "names.h"
 #include "pack.h"
 #include "worker/ads/discovery.h"
-#include "worker/base/loop.h"
 #include "worker/base/rpc/server.h"
 #include "worker/crypto/cert.h"
 #include "worker/crypto/revocation.h"

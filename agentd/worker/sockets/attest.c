@@ -6,9 +6,9 @@
  * the next one comes: so they are never more than connections a pod may have.
  */
 #include "attest.h"
+#include "base/loop.h"
 #include "common/mem.h"
 #include "common/pidfd.h"
-#include "worker/base/loop.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -20,11 +20,11 @@
 #include <event2/buffer.h>
 #include <jansson.h>
 
+#include "base/http/http.h"
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/version.h"
-#include "worker/base/http/http.h"
-#include "worker/base/loop.h"
 
 static char dir[32], program[4096];
 static pid_t server;

@@ -8,11 +8,11 @@
 
 #include <cmocka.h>
 
+#include "base/yaml.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "ctl/machine.h"
 #include "machine_files.h"
-#include "worker/base/yaml.h"
 
 static struct machine m;
 static struct yaml_doc *manifest;

@@ -1,11 +1,11 @@
 /* server_test.c - a real TLS client and a server in a process of its own: what it answers, which
  * limits hold, how its certificate changes, how it ends.
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "injector/connections.h"
 #include "injector/server.h"
-#include "worker/base/metrics.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <openssl/pem.h>

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include <event2/buffer.h>
 
+#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
@@ -24,7 +25,6 @@
 #include "tests/fake/x509.h"
 #include "tests/unit/worker/kubelet/csi_rig.h"
 #include "worker/agent.h"
-#include "worker/base/pbwire.h"
 #include "worker/config/config.h"
 #include "worker/kubelet/csi_kept.h"
 

@@ -15,6 +15,8 @@
 #include <cmocka.h>
 #include <event2/buffer.h>
 
+#include "base/metrics.h"
+#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
@@ -26,8 +28,6 @@
 #include "tests/unit/worker/token_rig.h"
 #include "worker/ads/discovery.h"
 #include "worker/agent.h"
-#include "worker/base/metrics.h"
-#include "worker/base/pbwire.h"
 #include "worker/config/config.h"
 
 #define UID_A "6f1c2a54-0f0e-4a6b-9a8e-0d8f6f8d2b11"

@@ -1,6 +1,6 @@
 /* metrics_rig.c - see metrics_rig.h. */
 #include "metrics_rig.h"
-#include "worker/base/metrics.h"
+#include "base/metrics.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>

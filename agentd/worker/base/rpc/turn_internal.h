@@ -1,8 +1,8 @@
 /* turn_internal.h - what intake.c keeps of streams that are read in turn (channel.h).
  */
 #pragma once
+#include "base/loop.h"
 #include "ledger.h"
-#include "worker/base/loop.h"
 #include <uthash.h>
 
 enum { RPC_RECEIVE_MAX = 64 << 20 }; /* of a message to a channel */

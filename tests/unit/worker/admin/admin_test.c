@@ -19,12 +19,12 @@
 
 #include <cmocka.h>
 
+#include "base/http/http.h"
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/http/http.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 
 LOG_SCOPE("admin_test");
 

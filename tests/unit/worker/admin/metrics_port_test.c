@@ -17,12 +17,12 @@
 
 #include <cmocka.h>
 
+#include "base/http/http.h"
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/clock.h"
-#include "worker/base/http/http.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 
 static struct loop *l;
 static struct metrics_port *port;

@@ -2,12 +2,12 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/x509.c
  */
+#include "base/pbwire.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/rpc.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/pcds.h"
-#include "worker/base/pbwire.h"
 #include <event2/buffer.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/metrics.h"
 #include "carried.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -20,7 +21,6 @@
 #include "worker/ads/metrics.h"
 #include "worker/ads/relay.h"
 #include "worker/ads/wasm.h"
-#include "worker/base/metrics.h"
 #include "worker/pods/limits.h"
 #include "worker/pods/pod.h"
 

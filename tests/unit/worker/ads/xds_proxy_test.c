@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/metrics.h"
 #include "carried.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -18,7 +19,6 @@
 #include "tests/fake/loop.h"
 #include "tests/unit/worker/metrics_rig.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/base/metrics.h"
 #include "worker/crypto/token.h"
 #include "worker/envoy/node.h"
 #include "worker/pods/limits.h"

@@ -2,6 +2,7 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/istiod.c tests/fake/secrets.c tests/unit/worker/metrics_rig.c
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "istio/v1/auth/ca.pb-c.h"
@@ -10,7 +11,6 @@
 #include "tests/fake/rpc.h"
 #include "tests/fake/secrets.h"
 #include "tests/unit/worker/metrics_rig.h"
-#include "worker/base/metrics.h"
 #include "worker/certs/ca_client.h"
 #include <setjmp.h>
 #include <stdarg.h>

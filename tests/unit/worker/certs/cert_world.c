@@ -1,9 +1,9 @@
 /* cert_world.c - see cert_world.h. */
 #include "cert_world.h"
+#include "base/metrics.h"
 #include "common/mem.h"
 #include "tests/fake/secrets.h"
 #include "tests/fake/x509.h"
-#include "worker/base/metrics.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>

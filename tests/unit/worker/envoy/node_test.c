@@ -2,9 +2,9 @@
  *
  * LINK: tests/unit/worker/envoy/node_rig.c
  */
+#include "base/pbwire.h"
 #include "common/mem.h"
 #include "node_rig.h"
-#include "worker/base/pbwire.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -3,9 +3,9 @@
  *
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/link_volume.c
  */
+#include "base/http/http.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
-#include "worker/base/http/http.h"
 #include "worker/health/ask.h"
 #include <setjmp.h>
 #include <stdarg.h>

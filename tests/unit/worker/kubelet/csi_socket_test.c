@@ -2,13 +2,13 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_volume.h"
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
-#include "worker/base/metrics.h"
 #include "worker/kubelet/csi_socket.h"
 #include <errno.h>
 #include <setjmp.h>

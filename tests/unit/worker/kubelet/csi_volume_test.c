@@ -3,6 +3,7 @@
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/fake/link.c tests/fake/link_volume.c tests/unit/worker/kubelet/csi_rig.c
  * LINK: tests/unit/worker/metrics_rig.c tests/unit/worker/token_rig.c
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "csi_rig.h"
@@ -11,7 +12,6 @@
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/unit/worker/metrics_rig.h"
-#include "worker/base/metrics.h"
 #include "worker/kubelet/csi_driver.h"
 #include <errno.h>
 #include <setjmp.h>

@@ -3,10 +3,10 @@
  *
  * LINK: tests/fake/loop.c tests/fake/rpc.c tests/unit/worker/metrics_rig.c
  */
+#include "base/metrics.h"
 #include "common/mem.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/worker/metrics_rig.h"
-#include "worker/base/metrics.h"
 #include "worker/base/rpc/rpc.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/heartbeat.h"

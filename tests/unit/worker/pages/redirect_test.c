@@ -3,11 +3,11 @@
  *
  * LINK: tests/fake/link.c tests/fake/link_redirect.c
  */
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
-#include "worker/base/loop.h"
 #include "worker/pages/redirect.h"
 #include "worker/pods/pod.h"
 #include <arpa/inet.h>

@@ -2,13 +2,13 @@
  *
  * LINK: tests/unit/worker/pod/row_rig.c tests/unit/worker/metrics_rig.c
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "row_rig.h"
 #include "tests/unit/worker/ads/extension.h"
 #include "tests/unit/worker/metrics_rig.h"
 #include "worker/ads/wasm.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/base/metrics.h"
 #include "worker/pod/identity.h"
 #include "worker/pod/rows.h"
 #include "worker/pod/server.h"

@@ -2,6 +2,7 @@
  *
  * LINK: tests/fake/loop.c tests/fake/link.c tests/unit/worker/pod/row_rig.c
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "row_rig.h"
@@ -10,7 +11,6 @@
 #include "worker/ads/discovery.h"
 #include "worker/ads/pcds.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/base/metrics.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/istiod/istiod.h"
 #include "worker/pod/identity.h"

@@ -2,13 +2,13 @@
  *
  * LINK: tests/fake/loop.c tests/fake/link.c tests/unit/worker/pod/row_rig.c tests/unit/worker/metrics_rig.c
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/worker/metrics_rig.h"
-#include "worker/base/metrics.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
 #include <errno.h>

@@ -4,6 +4,7 @@
  * LINK: tests/fake/loop.c tests/fake/link.c tests/fake/link_redirect.c tests/fake/rpc.c tests/unit/worker/pod/row_rig.c
  * LINK: tests/unit/worker/metrics_rig.c
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "row_rig.h"
@@ -13,7 +14,6 @@
 #include "tests/unit/worker/metrics_rig.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/base/metrics.h"
 #include "worker/dns/keep.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"

@@ -2,11 +2,11 @@
  *
  * LINK: tests/fake/loop.c tests/unit/worker/pod/row_rig.c
  */
+#include "base/metrics.h"
 #include "common/mem.h"
 #include "row_rig.h"
 #include "tests/fake/loop.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/base/metrics.h"
 #include "worker/health/ask.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"

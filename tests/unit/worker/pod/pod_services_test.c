@@ -3,9 +3,9 @@
  *
  * LINK: tests/fake/loop.c tests/unit/worker/metrics_rig.c
  */
+#include "base/metrics.h"
 #include "common/err.h"
 #include "tests/unit/worker/metrics_rig.h"
-#include "worker/base/metrics.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
 #include <setjmp.h>

@@ -3,10 +3,10 @@
  *
  * LINK: tests/fake/loop.c tests/unit/worker/pod/row_rig.c
  */
+#include "base/metrics.h"
 #include "common/mem.h"
 #include "row_rig.h"
 #include "tests/fake/loop.h"
-#include "worker/base/metrics.h"
 #include "worker/base/rpc/server.h"
 #include "worker/link/link.h"
 #include "worker/pod/rows.h"

@@ -2,11 +2,11 @@
  *
  * LINK: tests/fake/loop.c tests/unit/worker/pod/row_rig.c
  */
+#include "base/loop.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "row_rig.h"
 #include "tests/fake/loop.h"
-#include "worker/base/loop.h"
 #include "worker/pod/rows.h"
 #include "worker/pod/server.h"
 #include "worker/pods/pod.h"

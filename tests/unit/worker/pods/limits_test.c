@@ -1,9 +1,9 @@
 /* limits_test.c - the bucket, the verdicts, the counters.
  * LINK: tests/fake/loop.c tests/unit/worker/metrics_rig.c */
+#include "base/loop.h"
+#include "base/metrics.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/worker/metrics_rig.h"
-#include "worker/base/loop.h"
-#include "worker/base/metrics.h"
 #include "worker/base/share.h"
 #include "worker/pods/limits.h"
 #include <setjmp.h>

@@ -20,6 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/pidfd.h"
@@ -27,7 +28,6 @@
 #include "tests/fake/loop.h"
 #include "tests/fake/rpc.h"
 #include "tests/unit/worker/metrics_rig.h"
-#include "worker/base/metrics.h"
 #include "worker/sockets/uds.h"
 
 #ifndef SO_NETNS_COOKIE

@@ -3,8 +3,8 @@
  * tests/unit/base/rpc*_test.c.
  */
 #pragma once
+#include "base/loop.h"
 #include "common/err.h"
-#include "worker/base/loop.h"
 #include "worker/base/rpc/channel.h"
 #include "worker/base/rpc/server.h"
 

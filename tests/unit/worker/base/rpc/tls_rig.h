@@ -2,7 +2,7 @@
  * the loop empties (a process has one thread in grpc, wait.h); a folder for its certificate, which
  * the openssl command makes. */
 #pragma once
-#include "worker/base/loop.h"
+#include "base/loop.h"
 
 #include <grpc/grpc.h>
 

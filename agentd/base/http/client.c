@@ -15,9 +15,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/loop.h"
 #include "common/mem.h"
 #include "http.h"
-#include "worker/base/loop.h"
 
 enum { BODY_MAX = 16 * 1024 * 1024, HEAD_MAX = 8 * 1024, TIMEOUT_S = 8, UNTIL_CLOSE = -1 };
 

@@ -1,5 +1,5 @@
 /* metrics_test.c - the page is read back by a strict little parser of Prometheus' text format. */
-#include "worker/base/metrics.h"
+#include "base/metrics.h"
 
 #include <event2/buffer.h>
 #include <math.h>

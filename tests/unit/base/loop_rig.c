@@ -1,6 +1,6 @@
 /* loop_rig.c - see loop_rig.h. */
 #include "loop_rig.h"
-#include "worker/base/loop.h"
+#include "base/loop.h"
 
 static void stop(void *ctx)
 {

@@ -2,9 +2,9 @@
  *
  * LINK: tests/fake/loop.c
  */
+#include "base/dns/stream.h"
 #include "common/mem.h"
 #include "tests/fake/loop.h"
-#include "worker/base/dns/stream.h"
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* pbwire_test.c - protobuf wire bytes in pieces.  No neighbours, so nothing is faked. */
-#include "worker/base/pbwire.h"
+#include "base/pbwire.h"
 
 #include <event2/buffer.h>
 #include <setjmp.h>

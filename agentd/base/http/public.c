@@ -15,9 +15,9 @@
 #include <unistd.h>
 #include <utlist.h>
 
+#include "base/accept.h"
+#include "base/loop.h"
 #include "common/mem.h"
-#include "worker/base/accept.h"
-#include "worker/base/loop.h"
 
 struct connection {
 	struct http_public *server;

@@ -1,7 +1,7 @@
 /* http_test.c - the real loop and real sockets; ten seconds without progress take none.
- * LINK: tests/fake/clock.c tests/unit/worker/base/loop_rig.c */
-#include "tests/unit/worker/base/loop_rig.h"
-#include "worker/base/http/http.h"
+ * LINK: tests/fake/clock.c tests/unit/base/loop_rig.c */
+#include "base/http/http.h"
+#include "tests/unit/base/loop_rig.h"
 
 #include <event2/buffer.h>
 #include <fcntl.h>
@@ -21,9 +21,9 @@
 
 #include <cmocka.h>
 
+#include "base/loop.h"
 #include "common/err.h"
 #include "tests/fake/clock.h"
-#include "worker/base/loop.h"
 
 static struct loop *l;
 static int rounds;

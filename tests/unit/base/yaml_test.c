@@ -1,5 +1,5 @@
 /* yaml_test.c - what a document becomes, and everything that is refused, with its line. */
-#include "worker/base/yaml.h"
+#include "base/yaml.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  *
  * LINK: tests/fake/loop.c
  */
+#include "base/back_off.h"
 #include "tests/fake/loop.h"
-#include "worker/base/back_off.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* hash_test.c - what SipHash-1-3 gives for texts of all lengths around a word's; keys differ. */
-#include "worker/base/hash.h"
+#include "base/hash.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

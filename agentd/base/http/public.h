@@ -2,7 +2,7 @@
  *
  * Whoever asks is a stranger, so nothing is parsed but the first line, and everything has its end:
  * 32 connections (one more costs the oldest), 8 KiB of a request and 1 MiB behind it, 10 s from the
- * first packet to the last.  libevent's evhttp (worker/base/http/http.h) counts no connections, and
+ * first packet to the last.  libevent's evhttp (base/http/http.h) counts no connections, and
  * gives 10 s for each byte.
  */
 #pragma once

@@ -1,8 +1,8 @@
 /* stream.c - readable -> a buffer -> whole messages, one by one; sent -> a buffer -> writable.
  */
 #include "stream.h"
+#include "base/loop.h"
 #include "common/mem.h"
-#include "worker/base/loop.h"
 #include <errno.h>
 #include <event2/buffer.h>
 #include <netinet/in.h>

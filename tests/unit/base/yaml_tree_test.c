@@ -2,10 +2,10 @@
  * anew.
  * LINK: tests/unit/json_rig.c
  */
+#include "base/yaml_tree.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "tests/unit/json_rig.h"
-#include "worker/base/yaml_tree.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

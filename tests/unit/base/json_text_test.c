@@ -1,5 +1,5 @@
 /* json_text_test.c - numbers are short, and the same; nothing else changes. */
-#include "worker/base/json_text.h"
+#include "base/json_text.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* http_later_test.c - answers that come later, whole or in parts, over the real loop and sockets.
  */
-#include "worker/base/http/http.h"
+#include "base/http/http.h"
 
 #include <event2/buffer.h>
 #include <setjmp.h>
@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
+#include "base/loop.h"
 #include "common/err.h"
-#include "worker/base/loop.h"
 
 static struct loop *l;
 static struct http_server *server;

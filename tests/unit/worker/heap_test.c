@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "common/seccomp.h"
-#include "worker/base/heap.h"
+#include "worker/heap.h"
 #include <malloc.h>
 #include <stdbool.h>
 

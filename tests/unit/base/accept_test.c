@@ -1,7 +1,7 @@
 /* accept_test.c - real sockets on the virtual clock.
  * LINK: tests/fake/loop.c
  */
-#include "worker/base/accept.h"
+#include "base/accept.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* public_test.c - the real loop and real connections over TCP; ten seconds take none.
- * LINK: tests/fake/clock.c tests/unit/open_fds.c tests/unit/worker/base/loop_rig.c */
+ * LINK: tests/fake/clock.c tests/unit/open_fds.c tests/unit/base/loop_rig.c */
+#include "base/http/public.h"
+#include "tests/unit/base/loop_rig.h"
 #include "tests/unit/open_fds.h"
-#include "tests/unit/worker/base/loop_rig.h"
-#include "worker/base/http/public.h"
 
 #include <event2/buffer.h>
 #include <fcntl.h>
@@ -20,9 +20,9 @@
 
 #include <cmocka.h>
 
+#include "base/loop.h"
 #include "common/err.h"
 #include "tests/fake/clock.h"
-#include "worker/base/loop.h"
 
 enum { LARGE = 32 << 20, TURNS_MAX = 10000 };
 

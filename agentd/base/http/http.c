@@ -21,9 +21,9 @@
 #include <sys/socket.h>
 #include <utlist.h>
 
+#include "base/loop.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/loop.h"
 
 LOG_SCOPE("http");
 

@@ -1,4 +1,4 @@
-/* fake_loop_test.c - the stand-in itself: it must keep the contract of worker/base/loop.h, or every
+/* fake_loop_test.c - the stand-in itself: it must keep the contract of base/loop.h, or every
  * test that runs on it proves nothing.
  * LINK: tests/fake/loop.c
  */

@@ -1,10 +1,10 @@
 /* loop_test.c - the real loop, with the kernel's clocks behind a curtain: time passes here only
  * where the loop sleeps or a test says so.  epoll_wait() below moves the clock to what is due first
  * instead of sleeping; it waits for what other threads do, and for nothing else.
- * LINK: tests/unit/worker/base/loop_rig.c
+ * LINK: tests/unit/base/loop_rig.c
  */
-#include "tests/unit/worker/base/loop_rig.h"
-#include "worker/base/loop.h"
+#include "base/loop.h"
+#include "loop_rig.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* message_test.c - questions that are read, or answered with an error, and answers to them. */
+#include "base/dns/message.h"
 #include "common/mem.h"
-#include "worker/base/dns/message.h"
 #include <arpa/inet.h>
 #include <setjmp.h>
 #include <stdarg.h>
