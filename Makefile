@@ -78,7 +78,7 @@ NOT_STATIC  = $(if $(filter %/libcares.a,$(shell $(CC) -print-file-name=libcares
 LIBS_STATIC = -Wl,-Bstatic -Wl,--start-group $(filter-out $(NOT_STATIC),$(sort $(shell $(PKG_CONFIG) --libs-only-l --static grpc re2)) -levent \
 	-lprotobuf-c -ljansson -lyaml -lldns -lssl -lcrypto -lcares -lz -lstdc++) -Wl,--end-group -Wl,-Bdynamic $(NOT_STATIC) -lm -lpthread -ldl \
 	-static-libgcc
-# libssl inside the worker has SSL_read() and SSL_write() itself: ours take their place (agentd/worker/base/rpc/tap.h).
+# libssl inside the worker has SSL_read() and SSL_write() itself: ours take their place (agentd/rpc/tap.h).
 TAP        := -Wl,--wrap=SSL_read,--wrap=SSL_write,--defsym=__wrap_SSL_read=rpc_tap_read,--defsym=__wrap_SSL_write=rpc_tap_write
 # LINKS=shared (the .deb): a library that has security updates of its own comes from the system; grpc and
 # what only it needs stay inside.

@@ -11,7 +11,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "first_call.h"
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 #include "worker/config/config.h"
 #include "worker/crypto/revocation.h"
 #include "worker/crypto/roots.h"

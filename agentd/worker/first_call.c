@@ -2,7 +2,7 @@
 #include "first_call.h"
 #include "base/loop.h"
 #include "common/err.h"
-#include "worker/base/rpc/channel.h"
+#include "rpc/channel.h"
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
  * message has several slices.
  */
 #pragma once
-#include "worker/base/rpc/channel.h"
-#include "worker/base/rpc/server.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
 
 /* What rpc_new() made last, for code that keeps it to itself; and the servers made from it. */
 struct rpc *fake_rpc_last(void);

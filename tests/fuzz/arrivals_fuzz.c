@@ -5,7 +5,7 @@
  * are cut; a stream is opened before anything else is told of it, and nothing after its end.
  * SOAK: 10000000 runs
  */
-#include "worker/base/rpc/arrivals.h"
+#include "rpc/arrivals.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

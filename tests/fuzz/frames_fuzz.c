@@ -4,7 +4,7 @@
  * twice, and a block has as many fields as one who reads it in one go finds.
  * SOAK: 10000000 runs
  */
-#include "worker/base/rpc/frames.h"
+#include "rpc/frames.h"
 
 #include <stdlib.h>
 #include <string.h>

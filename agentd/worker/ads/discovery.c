@@ -10,7 +10,7 @@
  */
 #include "discovery.h"
 #include "common/err.h"
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 
 #include <event2/buffer.h>
 #include <stdio.h>

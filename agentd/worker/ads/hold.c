@@ -22,8 +22,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "rpc/rpc.h"
 #include "said.h"
-#include "worker/base/rpc/rpc.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #include "account.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 #include <event2/buffer.h>
 #include <string.h>
 #include <utlist.h>

@@ -2,7 +2,7 @@
 #include "metrics.h"
 #include "base/metrics.h"
 #include "common/mem.h"
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 #include "worker/istiod/stream_end.h"
 #include "worker/pods/pod.h"
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* said.c - see said.h. */
 #include "said.h"
 #include "common/mem.h"
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 #include <string.h>
 #include <utlist.h>
 

@@ -15,7 +15,7 @@
 #include "common/secret.h"
 #include "csr_pace.h"
 #include "istio/v1/auth/ca.pb-c.h"
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 #include "worker/istiod/istiod.h"
 
 enum { ATTEMPTS_MAX = 5, FIRST_WAIT_MS = 100, DEADLINE_MS = 10 * 1000 };

@@ -22,7 +22,7 @@ struct config {
 	int64_t pod_connections, pod_streams, pod_message_mib, pod_queued_mib,
 	    pod_requests_per_second, pod_requests_burst, pods_requests_per_second, pod_silent_s,
 	    pod_header_kib, pod_memory_mib, pods_memory_mib; /* worker/pods/limits.h */
-	int64_t push_memory_mib;                             /* worker/base/rpc/ledger.h */
+	int64_t push_memory_mib;                             /* rpc/ledger.h */
 	struct istiod_options *planes;                       /* at least one, names unique */
 	size_t nplanes;
 	bool check;       /* --check: read everything, try everything, say so, end */

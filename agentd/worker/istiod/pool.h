@@ -11,7 +11,7 @@
  */
 #pragma once
 #include "common/uuid.h"
-#include "worker/base/rpc/channel.h"
+#include "rpc/channel.h"
 #include <jansson.h>
 
 struct istiod_lease;

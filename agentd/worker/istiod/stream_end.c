@@ -1,6 +1,6 @@
 /* stream_end.c - status and text -> what it means.  grpc core has words of its own for HTTP/2's. */
 #include "stream_end.h"
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 #include <string.h>
 
 static bool says_one_of(const char *why, const char *const *words, size_t n)

@@ -5,7 +5,7 @@
  */
 #pragma once
 #include "base/loop.h"
-#include "worker/base/rpc/server.h"
+#include "rpc/server.h"
 
 struct csi_call;
 struct csi_server;

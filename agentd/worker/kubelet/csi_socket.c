@@ -9,7 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/rpc/server.h"
+#include "rpc/server.h"
 #include "worker/link/volume.h"
 #include <errno.h>
 #include <stdio.h>

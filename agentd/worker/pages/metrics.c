@@ -7,7 +7,7 @@
 #include "common/log.h"
 #include "common/version.h"
 #include "pages_internal.h"
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 #include "worker/certs/crl.h"
 #include "worker/istiod/istiod.h"
 #include "worker/kubelet/kubelet.h"

@@ -4,7 +4,7 @@
 #include "common/mem.h"
 #include "common/version.h"
 #include "pages_internal.h"
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 #include "worker/certs/cert_cache.h"
 #include "worker/certs/crl.h"
 #include "worker/config/config.h"

@@ -9,7 +9,7 @@
 #include "base/metrics.h"
 #include "common/log.h"
 #include "rows.h"
-#include "worker/base/rpc/server.h"
+#include "rpc/server.h"
 #include "worker/link/link.h"
 #include "worker/pods/pod.h"
 

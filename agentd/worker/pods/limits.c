@@ -14,7 +14,7 @@
 #include "base/loop.h"
 #include "base/metrics.h"
 #include "common/mem.h"
-#include "worker/base/share.h"
+#include "rpc/share.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>

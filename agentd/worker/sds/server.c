@@ -23,8 +23,8 @@
 #include "common/mem.h"
 #include "names.h"
 #include "pack.h"
+#include "rpc/server.h"
 #include "worker/ads/discovery.h"
-#include "worker/base/rpc/server.h"
 #include "worker/crypto/cert.h"
 #include "worker/crypto/revocation.h"
 

@@ -6,7 +6,7 @@
  * loses it then (threats-and-faults.md T4).
  */
 #pragma once
-#include "worker/base/rpc/server.h"
+#include "rpc/server.h"
 #include <stdbool.h>
 #include <stdint.h>
 

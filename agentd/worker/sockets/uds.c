@@ -28,8 +28,8 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/base/rpc/server.h"
-#include "worker/base/sink.h"
+#include "rpc/server.h"
+#include "rpc/sink.h"
 #include "worker/link/link.h"
 
 #include <arpa/inet.h>

@@ -1,7 +1,7 @@
 /* stream_end_test.c - what istiod's and grpc's own words mean (istiod-live.md 1, 3; istio-agent.md
  * 1.8).
  */
-#include "worker/base/rpc/rpc.h"
+#include "rpc/rpc.h"
 #include "worker/istiod/stream_end.h"
 #include <setjmp.h>
 #include <stdarg.h>

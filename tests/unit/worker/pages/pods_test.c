@@ -5,9 +5,9 @@
  */
 #include "base/metrics.h"
 #include "common/mem.h"
+#include "rpc/rpc.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/worker/metrics_rig.h"
-#include "worker/base/rpc/rpc.h"
 #include "worker/kubelet/kubelet.h"
 #include "worker/link/heartbeat.h"
 #include "worker/pages/pages_internal.h"

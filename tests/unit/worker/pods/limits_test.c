@@ -2,9 +2,9 @@
  * LINK: tests/fake/loop.c tests/unit/worker/metrics_rig.c */
 #include "base/loop.h"
 #include "base/metrics.h"
+#include "rpc/share.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/worker/metrics_rig.h"
-#include "worker/base/share.h"
 #include "worker/pods/limits.h"
 #include <setjmp.h>
 #include <stdarg.h>

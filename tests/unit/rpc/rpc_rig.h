@@ -5,8 +5,8 @@
 #pragma once
 #include "base/loop.h"
 #include "common/err.h"
-#include "worker/base/rpc/channel.h"
-#include "worker/base/rpc/server.h"
+#include "rpc/channel.h"
+#include "rpc/server.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

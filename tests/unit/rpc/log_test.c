@@ -1,10 +1,10 @@
 /* log_test.c - what becomes of grpc's own log lines: secrets stay out, floods are cut.
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c tests/fake/clock.c */
+ * LINK: tests/unit/rpc/rpc_rig.c tests/fake/clock.c */
 #include "rpc_rig.h"
 
 #include "common/log.h"
+#include "rpc/rpc_internal.h"
 #include "tests/fake/clock.h"
-#include "worker/base/rpc/rpc_internal.h"
 
 #include <grpc/grpc_security.h>
 #include <grpc/support/log.h>

@@ -1,10 +1,10 @@
 /* channel_test.c - connectivity, shards, and a channel's end, over unix sockets without TLS.
  *
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c tests/fake/secrets.c */
+ * LINK: tests/unit/rpc/rpc_rig.c tests/fake/secrets.c */
 #include "rpc_rig.h"
 
+#include "rpc/rpc_internal.h"
 #include "tests/fake/secrets.h"
-#include "worker/base/rpc/rpc_internal.h"
 
 #include <event2/event.h>
 #include <poll.h>

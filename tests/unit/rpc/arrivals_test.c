@@ -1,6 +1,6 @@
 /* arrivals_test.c - frames of both directions, and what is told of them. */
-#include "worker/base/rpc/arrivals.h"
-#include "worker/base/rpc/frames.h"
+#include "rpc/arrivals.h"
+#include "rpc/frames.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

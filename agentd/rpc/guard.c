@@ -14,9 +14,9 @@
 #include "common/mem.h"
 #include "frames.h"
 #include "portion.h"
+#include "sink.h"
 #include "toll.h"
 #include "wait.h"
-#include "worker/base/sink.h"
 
 #include <errno.h>
 #include <fcntl.h>

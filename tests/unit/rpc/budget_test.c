@@ -1,5 +1,5 @@
 /* budget_test.c - what each may hold, what all may hold, and who goes at the edge. */
-#include "worker/base/rpc/budget.h"
+#include "rpc/budget.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

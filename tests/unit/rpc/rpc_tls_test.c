@@ -1,6 +1,6 @@
 /* rpc_tls_test.c - the TLS side of a channel: whom it believes.
  *
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c tests/unit/worker/base/rpc/tls_rig.c */
+ * LINK: tests/unit/rpc/rpc_rig.c tests/unit/rpc/tls_rig.c */
 #include "rpc_rig.h"
 #include "tls_rig.h"
 

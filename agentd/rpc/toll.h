@@ -7,7 +7,7 @@
  */
 #pragma once
 #include "frames.h"
-#include "worker/base/share.h"
+#include "share.h"
 #include <stdbool.h>
 
 enum { RPC_TOLL_FRAMES = 20 };

@@ -1,5 +1,5 @@
 /* rpc_limits_test.c - what a server ends or holds for a limit, and what it says about it.
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
+ * LINK: tests/unit/rpc/rpc_rig.c */
 #include "rpc_rig.h"
 
 #include <stdio.h>

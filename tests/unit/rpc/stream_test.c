@@ -1,8 +1,8 @@
 /* stream_test.c - streams between a real client and a real server on one loop.
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
+ * LINK: tests/unit/rpc/rpc_rig.c */
 #include "rpc_rig.h"
 
-#include "worker/base/rpc/rpc_internal.h"
+#include "rpc/rpc_internal.h"
 
 static void prepare_conversation(struct side *s)
 {

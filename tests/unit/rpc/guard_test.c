@@ -1,6 +1,6 @@
 /* guard_test.c - frames through recvmsg(): what they cost, and the end of who cannot pay.
  * LINK: tests/fake/clock.c tests/unit/lingering.c */
-#include "worker/base/rpc/guard.h"
+#include "rpc/guard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,10 +17,10 @@
 
 #include <cmocka.h>
 
+#include "rpc/portion.h"
+#include "rpc/share.h"
 #include "tests/fake/clock.h"
 #include "tests/unit/lingering.h"
-#include "worker/base/rpc/portion.h"
-#include "worker/base/share.h"
 
 enum { LEAST = 50, DATA = 0, HEADERS = 1, RST_STREAM = 3, PING = 6, WINDOW_UPDATE = 8 };
 enum { CONTINUATION = 9, END_STREAM = 1, END_HEADERS = 4, PADDED = 8, PRIORITY = 32 };

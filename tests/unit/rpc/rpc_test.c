@@ -1,8 +1,8 @@
 /* rpc_test.c - the runtime's end: whatever is under way, nothing leaks, hangs or is heard of later.
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
+ * LINK: tests/unit/rpc/rpc_rig.c */
 #include "rpc_rig.h"
 
-#include "worker/base/rpc/rpc_internal.h"
+#include "rpc/rpc_internal.h"
 
 #include <event2/event.h>
 #include <malloc.h>

@@ -1,12 +1,12 @@
 /* intake_test.c - messages that come in turn, over real TLS: what may come, what waits, and that
  * nothing is lost by it.
  *
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c tests/unit/worker/base/rpc/tls_rig.c */
+ * LINK: tests/unit/rpc/rpc_rig.c tests/unit/rpc/tls_rig.c */
 #include "rpc_rig.h"
 #include "tls_rig.h"
 
 #include "common/mem.h"
-#include "worker/base/rpc/tap.h"
+#include "rpc/tap.h"
 
 #include <grpc/support/alloc.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* share_test.c - what all pods may ask for together. */
-#include "worker/base/share.h"
+#include "rpc/share.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

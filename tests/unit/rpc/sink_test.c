@@ -2,7 +2,7 @@
  * for one is ended by SIGALRM.
  * LINK: tests/unit/lingering.c
  */
-#include "worker/base/sink.h"
+#include "rpc/sink.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

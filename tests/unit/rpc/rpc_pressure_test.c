@@ -1,10 +1,10 @@
 /* rpc_pressure_test.c - writers that are faster than their readers, and streams closed with a
  * queue.
  *
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
+ * LINK: tests/unit/rpc/rpc_rig.c */
 #include "rpc_rig.h"
 
-#include "worker/base/rpc/rpc_internal.h"
+#include "rpc/rpc_internal.h"
 
 #include <poll.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* rpc.h - grpc core on the event loop.
  *
- * Only worker/base/rpc/rpc*.c include <grpc/...>.  One completion queue, emptied by the loop's own
+ * Only rpc/rpc*.c include <grpc/...>.  One completion queue, emptied by the loop's own
  * thread, which sleeps inside grpc (wait.h); so a thread has one runtime.  One server per pod, fed
  * with accepted fds: which pod a call belongs to is a pointer, never a lookup (grpc-core.md 1).  A
  * unary call is a stream that carries one message each way.  Loop thread only.

@@ -1,8 +1,8 @@
 /* server_test.c - one server per pod: hand-over of fds, isolation, hostile peers, no leaks.
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
+ * LINK: tests/unit/rpc/rpc_rig.c */
 #include "rpc_rig.h"
 
-#include "worker/base/rpc/rpc_internal.h"
+#include "rpc/rpc_internal.h"
 
 #include <event2/event.h>
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 /* wait_test.c - one thread sleeps for libevent and for grpc, and hears of both.
  *
- * LINK: tests/unit/worker/base/rpc/rpc_rig.c */
+ * LINK: tests/unit/rpc/rpc_rig.c */
 #include "rpc_rig.h"
 
-#include "worker/base/rpc/rpc_internal.h"
-#include "worker/base/rpc/wait.h"
+#include "rpc/rpc_internal.h"
+#include "rpc/wait.h"
 
 #include <event2/event.h>
 #include <pthread.h>

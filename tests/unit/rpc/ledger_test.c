@@ -1,5 +1,5 @@
 /* ledger_test.c - what may come, what waits, and whose turn it is. */
-#include "worker/base/rpc/ledger.h"
+#include "rpc/ledger.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

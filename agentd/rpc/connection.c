@@ -1,6 +1,6 @@
 /* connection.c - a connection that was given to a server, by its fd's number and its inode. */
 #include "server.h"
-#include "worker/base/sink.h"
+#include "sink.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
