@@ -341,7 +341,7 @@ paths = sed -E 's,/usr/local/(sbin|libexec)/,$(PREFIX)/\1/,' systemd/$(1) >"$(DE
 units = $(call paths,$(1),lib/systemd/system/$(1))
 
 # What a page quotes of the sources: the keys of a pod's traffic, an example.
-man_redirect = sed -nE '/^} keys\[\] = \{/,/^};/s/^    \{"([a-z_]+)",.*/\1/p' agentd/worker/redirect/redirect.c | sed 's/.*/*&*/; s/_/\\_/g' | paste -sd, | sed 's/,/, /g; s/^/\t/'
+man_redirect = sed -nE '/^} keys\[\] = \{/,/^};/s/^    \{"([a-z_]+)",.*/\1/p' agentd/mesh/traffic.c | sed 's/.*/*&*/; s/_/\\_/g' | paste -sd, | sed 's/,/, /g; s/^/\t/'
 EXAMPLE    := $(wildcard systemd/examples/*-*.yaml)
 # Flags and keys are described where they are defined, in common/flags.c: agentd --help.  A flag: *--run* _DIR_; a key: *log_level*.
 man_flags  = $(OUT)/agentd --help | sed -nE '/^Flags only/,/^$$/{s/_/\\_/g; s/^  --([a-z-]+)( ([^ ]+))? +(.*)/*--\1* _\3_\n\t\4.\n/; T; s/ __\n/\n/; p}'

@@ -4,13 +4,13 @@
  * node's own settings are not known: it is taken to have the control plane that the mesh names and
  * those of agentd.controlPlanes.  Its ceilings (redirect_allow) are its own.
  */
-#include "worker/envoy/node.h"
+#include "mesh/node.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/version.h"
 #include "inject_internal.h"
+#include "mesh/traffic.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/redirect.h"
 #include <string.h>
 
 enum { PLANES_MAX = 16, DAY_S = 86400 };

@@ -7,7 +7,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "worker/envoy/refusal.h"
+#include "mesh/refusal.h"
 #include "workload.h"
 #include <string.h>
 

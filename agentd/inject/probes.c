@@ -7,7 +7,7 @@
 #include "base/json_text.h"
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "worker/envoy/targets.h"
+#include "mesh/targets.h"
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "worker/envoy/duration.h"
+#include "mesh/duration.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* refusal.c - pods that cannot be injected, whatever a node says (injection.md 6). */
-#include "worker/envoy/refusal.h"
+#include "mesh/refusal.h"
 #include "common/err.h"
 #include "inject_internal.h"
 #include <string.h>

@@ -4,7 +4,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "worker/envoy/proxy_config.h"
+#include "mesh/proxy_config.h"
 #include <string.h>
 
 /* {name: {..}} of an annotation, as a list of {.., name}. */

@@ -2,7 +2,7 @@
  *
  * start: broker -> runtime -> control planes -> registry -> what an earlier worker stored
  *        (certificates, what served the pods, name tables) -> the kubelet's volumes, manifests ->
- * admin socket. A pod comes: its environment is read (worker/envoy/node) and refused, or
+ * admin socket. A pod comes: its environment is read (mesh/node) and refused, or
  * pod_services.h starts its services. A pod changes: the new environment is read first; a bad one
  * leaves the old services alone. A pod goes: services stop, the broker drops sockets and directory.
  * end: the reverse of start.  The directories stay: a restart of agentd is not the end of a pod.
@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/version.h"
+#include "mesh/traffic.h"
 #include "rpc/guard.h"
 #include "rpc/share.h"
 #include "rpc/toll.h"
@@ -37,7 +38,6 @@
 #include "worker/pod/served.h"
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/redirect.h"
 #include <string.h>
 
 LOG_SCOPE("agent");

@@ -5,8 +5,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/node.h"
 #include "worker/envoy/bootstrap.h"
-#include "worker/envoy/node.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
 #include <stdlib.h>

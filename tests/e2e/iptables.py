@@ -1,7 +1,7 @@
 """What istio-iptables would make of a manifest's `redirect:`, mode REDIRECT: input of iptables-restore.
 
 The rules and their order are those of istio-agent.md 11.3 and 11.5; a key that is not given has the value that
-injection gives it, as in agentd/worker/redirect/redirect.c.
+injection gives it, as in agentd/mesh/traffic.c.
 """
 import os
 import socket

@@ -4,7 +4,7 @@
 #include "common/mem.h"
 #include "common/secret.h"
 #include "common/words.h"
-#include "worker/crypto/identity.h"
+#include "mesh/identity.h"
 #include "worker/crypto/revocation.h"
 #include "worker/crypto/roots.h"
 #include <inttypes.h>

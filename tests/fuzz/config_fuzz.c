@@ -6,8 +6,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/identity.h"
 #include "worker/config/config.h"
-#include "worker/crypto/identity.h"
 
 #include <event2/buffer.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/crypto/identity.h"
+#include "mesh/identity.h"
 #include "worker/kubelet/volumes.h"
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * the target's, and the environment has none of the kubelet's keys.
  */
 #include "common/err.h"
-#include "worker/crypto/identity.h"
+#include "mesh/identity.h"
 #include "worker/kubelet/csi_request.h"
 #include <stdlib.h>
 #include <string.h>

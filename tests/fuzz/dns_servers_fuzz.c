@@ -7,10 +7,10 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/traffic.h"
 #include "worker/config/config.h"
 #include "worker/pod/dns_servers.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/redirect.h"
 
 #include <arpa/inet.h>
 #include <stdint.h>

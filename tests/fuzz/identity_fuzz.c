@@ -1,6 +1,6 @@
 /* identity_fuzz.c - what is accepted is printed back as the very bytes that were read. */
 #include "common/err.h"
-#include "worker/crypto/identity.h"
+#include "mesh/identity.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  * LINK: tests/fuzz/node_rig.c
  */
 #include "node_rig.h"
-#include "tests/unit/worker/envoy/node_context.h"
+#include "tests/unit/mesh/node_context.h"
 #include "worker/pods/manifest_dir.h"
 #include <stdint.h>
 #include <strings.h>

@@ -1,6 +1,6 @@
 /* node_rig.c - see node_rig.h. */
 #include "node_rig.h"
-#include "tests/unit/worker/envoy/node_context.h"
+#include "tests/unit/mesh/node_context.h"
 
 void must(bool held)
 {

@@ -1,8 +1,8 @@
 /* node_rig.h - what the fuzz targets of Envoy's node and bootstrap share: a node and a pod. */
 #pragma once
 #include "common/err.h"
+#include "mesh/node.h"
 #include "worker/envoy/bootstrap.h"
-#include "worker/envoy/node.h"
 #include "worker/pods/pod.h"
 #include <jansson.h>
 #include <stdbool.h>

@@ -6,8 +6,8 @@
  * nothing.
  * LINK: tests/fuzz/node_rig.c
  */
+#include "mesh/targets.h"
 #include "node_rig.h"
-#include "worker/envoy/targets.h"
 #include <stdint.h>
 #include <strings.h>
 

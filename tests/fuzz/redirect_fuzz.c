@@ -5,10 +5,10 @@
  * before and after they are flattened.
  */
 #include "common/err.h"
-#include "tests/unit/worker/redirect/cidr_look_up.h"
+#include "mesh/cidr.h"
+#include "mesh/traffic.h"
+#include "tests/unit/mesh/cidr_look_up.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/cidr.h"
-#include "worker/redirect/redirect.h"
 #include <stdlib.h>
 #include <string.h>
 

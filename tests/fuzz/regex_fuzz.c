@@ -4,7 +4,7 @@
  * a larger one, too.
  */
 #include "common/mem.h"
-#include "worker/envoy/regex.h"
+#include "mesh/regex.h"
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

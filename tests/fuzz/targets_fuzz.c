@@ -6,8 +6,8 @@
  * script is the same for every pod.
  * LINK: tests/fuzz/node_rig.c
  */
+#include "mesh/targets.h"
 #include "node_rig.h"
-#include "worker/envoy/targets.h"
 #include <stdint.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -6,7 +6,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
-#include "worker/crypto/identity.h"
+#include "mesh/identity.h"
 #include "worker/crypto/token.h"
 #include <stdlib.h>
 #include <string.h>

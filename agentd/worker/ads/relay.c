@@ -18,11 +18,11 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "hold.h"
+#include "mesh/node.h"
 #include "metrics.h"
 #include "rpc/rpc.h"
 #include "said.h"
 #include "wasm.h"
-#include "worker/envoy/node.h"
 #include "worker/istiod/istiod.h"
 #include "worker/pods/limits.h"
 

@@ -8,8 +8,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/nearest.h"
+#include "mesh/identity.h"
 #include "row.h"
-#include "worker/crypto/identity.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -5,8 +5,8 @@
  * broker reads no YAML (decisions.md 2).
  */
 #include "common/flags.h"
+#include "mesh/identity.h"
 #include "row.h"
-#include "worker/crypto/identity.h"
 #include <arpa/inet.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* cert.h - an issued certificate: immutable, counted; the last unref wipes the key. */
 #pragma once
-#include "identity.h"
+#include "mesh/identity.h"
 #include "roots.h"
 #include "x509.h"
 #include <jansson.h>

@@ -11,7 +11,7 @@
  * - the others lead from it to one of the control plane's roots.
  */
 #pragma once
-#include "identity.h"
+#include "mesh/identity.h"
 #include "x509.h"
 
 enum { PAIR_CERTIFICATES_MAX = 10 };

@@ -10,7 +10,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/secret.h"
-#include "identity.h"
+#include "mesh/identity.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>

@@ -13,7 +13,7 @@
 #include "common/mem.h"
 #include "common/secret.h"
 #include "common/words.h"
-#include "identity.h"
+#include "mesh/identity.h"
 #include "pem.h"
 #include <openssl/encoder.h>
 #include <openssl/err.h>

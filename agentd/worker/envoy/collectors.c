@@ -1,7 +1,7 @@
 /* collectors.c - one cluster for each service, and what sends to it. */
 #include "collectors.h"
 #include "common/mem.h"
-#include "node.h"
+#include "mesh/node.h"
 #include "pieces.h"
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* pieces.c - the forms that repeat in a bootstrap. */
 #include "pieces.h"
 #include "common/mem.h"
-#include "node.h"
+#include "mesh/node.h"
 #include <string.h>
 
 const char *pieces_loopback(const struct node *n)

@@ -1,7 +1,7 @@
 /* runtime.c - defaults <- what the status port needs <- the pod's values, of which "" takes a key
  * away. */
 #include "runtime.h"
-#include "node.h"
+#include "mesh/node.h"
 #include "status.h"
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* stats.c - written anew with each bootstrap, for it holds the addresses of the pod. */
 #include "stats.h"
 #include "common/mem.h"
-#include "node.h"
-#include "stats_asked.h"
+#include "mesh/node.h"
+#include "mesh/stats_asked.h"
 #include "status.h"
 #include <string.h>
 

@@ -6,7 +6,7 @@
  */
 #include "status.h"
 #include "common/mem.h"
-#include "node.h"
+#include "mesh/node.h"
 #include "pieces.h"
 #include "status.lua.h"
 #include <stdbool.h>

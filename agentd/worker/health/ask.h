@@ -1,7 +1,7 @@
 /* ask.h - one question to a machine's Envoy: is it ready, and what does the app say?
  *
  * Two requests to Envoy's status port, on the pod's loopback: the broker connects, for the worker
- * may not.  Envoy asks the app (worker/envoy/probe_asked.h).  Of each answer the status alone is
+ * may not.  Envoy asks the app (mesh/probe_asked.h).  Of each answer the status alone is
  * read, at most 8 KiB.
  */
 #pragma once

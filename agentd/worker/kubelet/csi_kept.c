@@ -3,7 +3,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/secret.h"
-#include "worker/crypto/identity.h"
+#include "mesh/identity.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -10,9 +10,9 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/secret.h"
-#include "worker/crypto/identity.h"
+#include "mesh/env.h"
+#include "mesh/identity.h"
 #include "worker/crypto/token.h"
-#include "worker/envoy/env.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -305,7 +305,7 @@ static int read_identity(struct reader *r, struct err *e)
 	return 0;
 }
 
-/* NULL: it cannot be read, and worker/envoy/node will say so. */
+/* NULL: it cannot be read, and mesh/node will say so. */
 static json_t *declared(const struct pod *spec, const char *key)
 {
 	const char *text = json_string_value(json_object_get(spec->env, key));

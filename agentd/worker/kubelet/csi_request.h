@@ -3,7 +3,7 @@
  * The kubelet is root and talks to us alone, but much of what it passes on was written by the pod's
  * owner: every byte is hostile (security-rules.md 3, 5).  Identity comes from the kubelet's own
  * keys and from the target path, which must agree; what else is called csi.storage.k8s.io/... is
- * ignored, and the rest is the pod's environment, for worker/envoy/node to judge.  No error quotes
+ * ignored, and the rest is the pod's environment, for mesh/node to judge.  No error quotes
  * a value.
  */
 #pragma once

@@ -12,7 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "csi_volume_internal.h"
-#include "worker/envoy/refusal.h"
+#include "mesh/refusal.h"
 #include "worker/link/volume.h"
 #include <errno.h>
 #include <stdio.h>

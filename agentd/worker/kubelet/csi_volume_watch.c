@@ -3,7 +3,7 @@
  */
 #include "base/metrics.h"
 #include "csi_volume_internal.h"
-#include "worker/envoy/refusal.h"
+#include "mesh/refusal.h"
 #include <string.h>
 
 LOG_SCOPE("csi");

@@ -9,7 +9,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "worker/crypto/identity.h"
+#include "mesh/identity.h"
 #include "worker/link/volume.h"
 #include <errno.h>
 #include <string.h>

@@ -11,9 +11,9 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
+#include "mesh/traffic.h"
 #include "worker/link/redirect.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <event2/buffer.h>

@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "dns_servers.h"
+#include "mesh/traffic.h"
 #include "rows.h"
 #include "worker/ads/discovery.h"
 #include "worker/ads/xds_proxy.h"
@@ -20,7 +21,6 @@
 #include "worker/dns/proxy.h"
 #include "worker/link/link.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <string.h>

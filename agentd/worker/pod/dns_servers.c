@@ -1,6 +1,6 @@
 /* dns_servers.c - addresses of the pod's plan first, else the node's list. */
 #include "dns_servers.h"
-#include "worker/redirect/redirect.h"
+#include "mesh/traffic.h"
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>

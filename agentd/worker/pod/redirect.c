@@ -13,10 +13,10 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "mesh/traffic.h"
 #include "rows.h"
 #include "worker/link/redirect.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/redirect.h"
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>

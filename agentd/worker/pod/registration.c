@@ -7,9 +7,9 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/node.h"
 #include "rows.h"
 #include "worker/ads/xds_proxy.h"
-#include "worker/envoy/node.h"
 #include <stdio.h>
 #include <string.h>
 

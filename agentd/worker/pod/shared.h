@@ -1,6 +1,6 @@
 /* shared.h - what all pods share; agent.c owns it, and it outlives every pod. */
 #pragma once
-#include "worker/envoy/node.h"
+#include "mesh/node.h"
 #include "worker/pods/limits.h"
 #include <stdbool.h>
 

@@ -6,15 +6,15 @@
  * pod_remove(). Anything that is told of the file meanwhile keeps the pod: editors rename the old
  * file away before they write the new one, and a removal would take the directory that is mounted
  * into the pod.  The names of a pod's owner (env, labels, annotations) are only taken for text
- * here; worker/envoy/node judges them.
+ * here; mesh/node judges them.
  */
 #include "manifest_dir.h"
 #include "base/loop.h"
 #include "base/yaml.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "mesh/identity.h"
 #include "pod.h"
-#include "worker/crypto/identity.h"
 #include "worker/link/link.h"
 #include <errno.h>
 #include <stdio.h>

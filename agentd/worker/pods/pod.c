@@ -10,7 +10,7 @@
 #include "pod.h"
 #include "common/mem.h"
 #include "common/secret.h"
-#include "worker/crypto/identity.h"
+#include "mesh/identity.h"
 #include <stdio.h>
 #include <string.h>
 #include <utlist.h>

@@ -2,7 +2,7 @@
  *
  * Sources (a directory of manifests, the kubelet's volumes) add and remove; one observer (agent.c)
  * reacts, and tells how far it came.  Identity comes from the source only (security-rules.md G4);
- * the environment is declared by the pod's owner and is hostile until worker/envoy/node has read
+ * the environment is declared by the pod's owner and is hostile until mesh/node has read
  * it.
  */
 #pragma once

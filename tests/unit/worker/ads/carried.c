@@ -1,7 +1,7 @@
 /* carried.c - see carried.h. */
 #include "carried.h"
 #include "common/mem.h"
-#include "worker/envoy/node.h"
+#include "mesh/node.h"
 #include "worker/pods/limits.h"
 
 #include <setjmp.h>
@@ -30,7 +30,7 @@ struct limits *carried_limits(struct loop *l)
 	return limits_new(l, &values, NULL, NULL);
 }
 
-/* What worker/envoy/node rendered: the two functions that the relay asks. */
+/* What mesh/node rendered: the two functions that the relay asks. */
 const char *node_id(const struct node *n)
 {
 	(void)n;

@@ -15,12 +15,12 @@
 #include "carried.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/node.h"
 #include "tests/fake/istiod.h"
 #include "tests/fake/loop.h"
 #include "tests/unit/worker/metrics_rig.h"
 #include "worker/ads/xds_proxy.h"
 #include "worker/crypto/token.h"
-#include "worker/envoy/node.h"
 #include "worker/pods/limits.h"
 #include "worker/pods/pod.h"
 

@@ -1,9 +1,9 @@
 /* bootstrap_test.c - what Envoy is started with; that Envoy takes it is shown end to end.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
 #include "common/mem.h"
-#include "node_rig.h"
+#include "tests/unit/mesh/node_rig.h"
 #include "worker/envoy/bootstrap.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* collectors_test.c - tracers, statsd, metrics and access log services; that Envoy takes them is
  * shown end to end.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
-#include "node_rig.h"
+#include "tests/unit/mesh/node_rig.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,9 +1,9 @@
 /* stats_test.c - what a pod asks of Envoy's statistics, and what is refused of it.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
 #include "common/mem.h"
-#include "node_rig.h"
+#include "tests/unit/mesh/node_rig.h"
 #include "worker/envoy/stats.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,6 +7,7 @@
 #include "base/metrics.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/traffic.h"
 #include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/loop.h"
@@ -17,7 +18,6 @@
 #include "worker/dns/keep.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/redirect.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <setjmp.h>

@@ -5,6 +5,7 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/traffic.h"
 #include "row_rig.h"
 #include "tests/fake/link.h"
 #include "tests/fake/link_redirect.h"
@@ -13,7 +14,6 @@
 #include "worker/pod/redirect.h"
 #include "worker/pod/rows.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/redirect.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

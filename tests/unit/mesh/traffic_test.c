@@ -3,8 +3,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/traffic.h"
 #include "worker/pods/pod.h"
-#include "worker/redirect/redirect.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

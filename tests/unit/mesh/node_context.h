@@ -4,7 +4,7 @@
  * domain and mesh id not).
  */
 #pragma once
-#include "worker/envoy/node.h"
+#include "mesh/node.h"
 
 static const struct node_plane node_context_planes[] = {
     {.address = "istiod.istio-system.svc:15012",

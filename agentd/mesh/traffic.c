@@ -2,7 +2,7 @@
  *
  * The order of the table is the order of reading: a reader may look at what earlier ones wrote.
  */
-#include "redirect.h"
+#include "traffic.h"
 #include "cidr.h"
 #include "common/err.h"
 #include "worker/pods/pod.h"

@@ -1,12 +1,12 @@
 /* environment_doc_test.c - docs/ENVIRONMENT.md says what the table says; runs in the project's
  * root.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
 #include "common/mem.h"
+#include "mesh/env_keys.h"
+#include "mesh/traffic.h"
 #include "node_rig.h"
-#include "worker/envoy/env_keys.h"
-#include "worker/redirect/redirect.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static char *file_text(const char *path)
 static void test_every_key_is_documented(void **state)
 {
 	auto_free char *doc = file_text("docs/ENVIRONMENT.md");
-	auto_free char *table = file_text("agentd/worker/envoy/env_keys.c");
+	auto_free char *table = file_text("agentd/mesh/env_keys.c");
 	unsigned keys = 0;
 
 	(void)state;

@@ -2,8 +2,8 @@
  */
 #pragma once
 #include "common/err.h"
+#include "mesh/node.h"
 #include "node_context.h"
-#include "worker/envoy/node.h"
 #include "worker/pods/pod.h"
 #include <jansson.h>
 #include <stdbool.h>

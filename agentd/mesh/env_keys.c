@@ -10,9 +10,9 @@
 #include "common/nearest.h"
 #include "common/words.h"
 #include "duration.h"
+#include "identity.h"
 #include "refusal.h"
 #include "targets.h"
-#include "worker/crypto/identity.h"
 #include "worker/pods/pod.h"
 #include <arpa/inet.h>
 #include <stdio.h>

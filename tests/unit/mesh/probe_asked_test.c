@@ -1,6 +1,6 @@
 /* probe_asked_test.c - a machine's readinessProbe: what comes of it, and what is refused.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
 #include "common/mem.h"
 #include "node_rig.h"

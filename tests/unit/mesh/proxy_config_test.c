@@ -1,6 +1,6 @@
 /* proxy_config_test.c - labels, annotations and ProxyConfig: what wins over what, in which types.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
 #include "node_rig.h"
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* regex_test.c - what is taken is what RE2 takes; tests/e2e gives all of it to Envoy. */
 #include "common/mem.h"
-#include "worker/envoy/regex.h"
+#include "mesh/regex.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

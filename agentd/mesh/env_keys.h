@@ -1,4 +1,4 @@
-/* env_keys.h - the table of keys that a pod's owner may use.  Private to worker/envoy/node*.c. */
+/* env_keys.h - the table of keys that a pod's owner may use.  Private to mesh/node*.c. */
 #pragma once
 #include "env.h"
 

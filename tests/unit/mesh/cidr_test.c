@@ -1,7 +1,7 @@
 /* cidr_test.c - lists of ranges: what is one, what is none, and what one answer has to say. */
 #include "cidr_look_up.h"
 #include "common/err.h"
-#include "worker/redirect/cidr.h"
+#include "mesh/cidr.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

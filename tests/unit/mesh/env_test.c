@@ -1,6 +1,6 @@
 /* env_test.c - the closed list of security-rules.md 3: each class, its bounds from both sides.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
 #include "common/mem.h"
 #include "node_rig.h"

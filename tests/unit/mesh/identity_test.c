@@ -1,6 +1,6 @@
 /* identity_test.c - one identity has one spelling; every other one is refused. */
 #include "common/err.h"
-#include "worker/crypto/identity.h"
+#include "mesh/identity.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>

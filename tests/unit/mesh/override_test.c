@@ -1,10 +1,10 @@
 /* override_test.c - what a pod's owner adds to the bootstrap, and what stays ours.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
 #include "common/mem.h"
+#include "mesh/override.h"
 #include "node_rig.h"
-#include "worker/envoy/override.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

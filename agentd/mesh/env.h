@@ -1,6 +1,6 @@
 /* env.h - a pod's declared environment, read by the closed list; the hostile half of node.c.
  *
- * Private to worker/envoy/node*.c.  The list is the table in env.c; docs/ENVIRONMENT.md says
+ * Private to mesh/node*.c.  The list is the table in env.c; docs/ENVIRONMENT.md says
  * it in words.
  */
 #pragma once

@@ -1,5 +1,5 @@
 /* duration_test.c - Go's durations: what is one, what is none, where it overflows. */
-#include "worker/envoy/duration.h"
+#include "mesh/duration.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

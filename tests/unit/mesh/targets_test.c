@@ -1,11 +1,11 @@
 /* targets_test.c - what the injector declares of an app's probes and metrics, and what is refused
  * of it.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
 #include "common/mem.h"
+#include "mesh/targets.h"
 #include "node_rig.h"
-#include "worker/envoy/targets.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

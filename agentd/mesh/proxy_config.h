@@ -3,7 +3,7 @@
  * Defaults, then PROXY_CONFIG, then the annotation proxy.istio.io/config (fields are replaced,
  * proxyMetadata is merged), then the annotations for address and status port (istio-agent.md 8.7).
  * Both documents are YAML or JSON.  Names become camelCase.  Values are checked by
- * worker/envoy/env, not here.
+ * mesh/env, not here.
  */
 #pragma once
 #include <jansson.h>

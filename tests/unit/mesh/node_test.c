@@ -1,6 +1,6 @@
 /* node_test.c - what Envoy and istiod are told about a pod.
  *
- * LINK: tests/unit/worker/envoy/node_rig.c
+ * LINK: tests/unit/mesh/node_rig.c
  */
 #include "base/pbwire.h"
 #include "common/mem.h"
