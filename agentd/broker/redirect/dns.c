@@ -4,10 +4,10 @@
  * The mark names the pod's index, so that a socket of a pod that is gone answers for nobody.  That
  * a pod was answered once is noted with it: from then on a denial of its resolver is not believed.
  */
+#include "broker/ebpf/table.h"
 #include "common/err.h"
 #include "ebpf/names.h"
 #include "pod.h"
-#include "table.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>

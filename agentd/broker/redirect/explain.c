@@ -1,10 +1,10 @@
 /* explain.c - the programs' own decisions (ebpf/rules.h), run here on their maps.
  */
 #include "explain.h"
+#include "broker/ebpf/listeners.h"
+#include "broker/ebpf/table.h"
 #include "common/err.h"
 #include "ebpf/rules.h"
-#include "listeners.h"
-#include "table.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <errno.h>

@@ -10,15 +10,15 @@
  * same index.  remove is the reverse of set.
  */
 #include "pod.h"
+#include "broker/ebpf/kubelet_dials.h"
+#include "broker/ebpf/links.h"
+#include "broker/ebpf/listeners.h"
+#include "broker/ebpf/place.h"
+#include "broker/ebpf/rows.h"
+#include "broker/ebpf/table.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "links.h"
-#include "listeners.h"
-#include "place.h"
-#include "probes.h"
-#include "rows.h"
-#include "table.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -7,13 +7,13 @@
  * another.
  */
 #include "redirect.h"
+#include "broker/ebpf/kubelet_dials.h"
+#include "broker/ebpf/links.h"
+#include "broker/ebpf/load.h"
+#include "broker/ebpf/table.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "links.h"
-#include "load.h"
-#include "probes.h"
-#include "table.h"
 #include <errno.h>
 #include <linux/magic.h>
 #include <stdio.h>

@@ -7,11 +7,11 @@
  */
 #pragma once
 #include "audit.h"
+#include "broker/ebpf/kernel_can.h"
+#include "broker/ebpf/listeners.h"
 #include "common/err.h"
 #include "explain.h"
-#include "listeners.h"
 #include "pod.h"
-#include "probe.h"
 #include "unseen.h"
 
 struct redirect_place {

@@ -6,6 +6,7 @@
  * namespace.  The namespace is that of the same cgroup, or it is not known yet.
  */
 #include "broker/base/file.h"
+#include "broker/ebpf/table.h"
 #include "broker/kubelet/pod_source.h"
 #include "broker/pods/bound.h"
 #include "broker/pods/cgroup.h"
@@ -16,7 +17,6 @@
 #include "ebpf/rules_types.h"
 #include "granted.h"
 #include "requests_internal.h"
-#include "table.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* requests_internal.h - the state of all pods that requests.c and live.c share. */
 #pragma once
 #include "broker/base/audit.h"
+#include "broker/ebpf/news.h"
 #include "broker/pods/cgroup_await.h"
 #include "broker/pods/pods.h"
 #include "check.h"
 #include "common/err.h"
-#include "news.h"
 #include "redirect.h"
 #include "requests.h"
 #include "trace.h"

@@ -1,12 +1,12 @@
 /* shut.c - see shut.h. */
 #include "shut.h"
 #include "border/rules.h"
+#include "broker/ebpf/load.h"
+#include "broker/ebpf/table.h"
 #include "broker/kubelet/pod_source.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "load.h"
 #include "pod.h"
-#include "table.h"
 #include <bpf/bpf.h>
 #include <dirent.h>
 #include <errno.h>

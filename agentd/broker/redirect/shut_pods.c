@@ -8,13 +8,13 @@
  * A pod that runs already is left alone until its rules are asked for: it may be none of the mesh's
  * (mode none), which the broker cannot tell.
  */
+#include "broker/ebpf/table.h"
 #include "broker/pods/cgroup.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "requests_internal.h"
 #include "shut.h"
-#include "table.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>

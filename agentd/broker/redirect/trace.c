@@ -4,10 +4,10 @@
  */
 #include "trace.h"
 #include "broker/base/loop.h"
+#include "broker/ebpf/table.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "pod.h"
-#include "table.h"
 #include <bpf/libbpf.h>
 #include <errno.h>
 #include <fcntl.h>

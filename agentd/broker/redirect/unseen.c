@@ -4,7 +4,7 @@
  * there.
  */
 #include "unseen.h"
-#include "table.h"
+#include "broker/ebpf/table.h"
 #include "tcp_list.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>

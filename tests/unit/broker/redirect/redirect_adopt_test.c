@@ -1,7 +1,7 @@
 /* redirect_adopt_test.c - what a broker finds that is not as the one before should have left
  * it.
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
-#include "broker/redirect/links.h"
+#include "broker/ebpf/links.h"
 #include "common/mem.h"
 #include "tests/unit/broker/bpf.h"
 

@@ -3,7 +3,7 @@
  *
  * What the programs decide is the e2e tests' matter, and rules_test.c's.
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
-#include "broker/redirect/table.h"
+#include "broker/ebpf/table.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "ebpf/names.h"

@@ -4,7 +4,7 @@
  * (the real ones) -> storage of a socket.  The kernel's own words for all of these are "Operation
  * not permitted" and "Invalid argument".
  */
-#include "probe.h"
+#include "kernel_can.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "ebpf/redirect.h"

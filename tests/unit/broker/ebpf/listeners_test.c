@@ -1,7 +1,7 @@
 /* listeners_test.c - sockets that listened before the rules, in the real kernel:
  * whose are found, which are not, and what looking costs.
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c tests/fake/clock.c */
-#include "broker/redirect/listeners.h"
+#include "broker/ebpf/listeners.h"
 #include "common/mem.h"
 #include "tests/fake/clock.h"
 #include "tests/unit/broker/bpf.h"

@@ -5,8 +5,8 @@
 #pragma once
 #include "broker/netns/netns.h"
 #include "common/err.h"
+#include "kernel_can.h"
 #include "place.h"
-#include "probe.h"
 #include "redirect.skel.h"
 #include <bpf/bpf.h>
 

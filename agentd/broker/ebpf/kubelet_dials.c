@@ -4,7 +4,7 @@
  * The trees are read before a pod's ports are in force, and by each audit: so a tree that was made
  * again is known before there is a pod in it that somebody could be let in to.
  */
-#include "probes.h"
+#include "kubelet_dials.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "links.h"

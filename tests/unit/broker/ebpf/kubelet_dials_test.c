@@ -3,7 +3,7 @@
  *
  * Whom they let in is the e2e tests' matter, and tests/vm's.
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
-#include "broker/redirect/table.h"
+#include "broker/ebpf/table.h"
 #include "common/err.h"
 #include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"

@@ -1,6 +1,6 @@
 /* rows_test.c - a pod's rows in the real maps, as its rules and addresses change.
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
-#include "broker/redirect/table.h"
+#include "broker/ebpf/table.h"
 #include "common/mem.h"
 #include "ebpf/rules_types.h"
 #include "tests/unit/broker/bpf.h"
