@@ -9,8 +9,8 @@
 #include "common/mem.h"
 #include "common/version.h"
 #include "inject_internal.h"
+#include "mesh/pod.h"
 #include "mesh/traffic.h"
-#include "worker/pods/pod.h"
 #include <string.h>
 
 enum { PLANES_MAX = 16, DAY_S = 86400 };
@@ -63,7 +63,7 @@ static void warn_of(json_t *warnings, const json_t *names, const char *why)
 	}
 }
 
-static int read_pod(const struct pod *p, const struct node_context *c,
+static int read_pod(const struct pod_spec *p, const struct node_context *c,
     const struct redirect_node *defaults, json_t *warnings, struct err *e)
 {
 	struct node *node = node_new(p, c, e);
@@ -110,7 +110,7 @@ int inject_check_node(
 	    .version = version_text,
 	    .ttl_min_s = DAY_S / 24,
 	    .ttl_max_s = DAY_S};
-	struct pod p = {.env = (json_t *)attributes,
+	struct pod_spec p = {.env = (json_t *)attributes,
 	    .labels = json_object(),
 	    .annotations = inner(attributes, "ISTIO_METAJSON_ANNOTATIONS"),
 	    .redirect = json_object(),

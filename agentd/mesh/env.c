@@ -11,11 +11,11 @@
 #include "common/mem.h"
 #include "env_keys.h"
 #include "override.h"
+#include "pod.h"
 #include "proxy_config.h"
 #include "refusal.h"
 #include "runtime_asked.h"
 #include "stats_asked.h"
-#include "worker/pods/pod.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -125,7 +125,7 @@ json_t *env_sorted(const json_t *v)
 
 /* Labels or annotations that came as a JSON object inside the environment; NULL: none. */
 static int read_declared(
-    const struct pod *p, const char *key, const struct limits *m, json_t **out, struct err *e)
+    const struct pod_spec *p, const char *key, const struct limits *m, json_t **out, struct err *e)
 {
 	const char *text = json_string_value(json_object_get(p->env, key));
 
@@ -149,7 +149,7 @@ static json_t *merged(const json_t *under, json_t *over)
 }
 
 /* istio-agent.md 8.3; what the source knows wins over what the environment claims. */
-static int read_labels(struct env *n, const struct pod *p, struct err *e)
+static int read_labels(struct env *n, const struct pod_spec *p, struct err *e)
 {
 	json_t *declared = NULL;
 
@@ -166,7 +166,7 @@ static int read_labels(struct env *n, const struct pod *p, struct err *e)
 }
 
 /* The environment and, below it, the ISTIO_META_* of ProxyConfig's proxyMetadata. */
-static json_t *effective_env(struct env *n, const struct pod *p, struct err *e)
+static json_t *effective_env(struct env *n, const struct pod_spec *p, struct err *e)
 {
 	json_t *from_config = json_object_get(n->proxy_config, "proxyMetadata"), *value;
 	json_t *env = json_copy(p->env);
@@ -544,7 +544,7 @@ static int read_all(struct node_reader *r, struct err *e)
 	return rc;
 }
 
-int env_read(struct env *n, const struct pod *p, const struct node_context *c, struct err *e)
+int env_read(struct env *n, const struct pod_spec *p, const struct node_context *c, struct err *e)
 {
 	struct node_reader r = {.out = n, .pod = p, .context = c};
 

@@ -17,7 +17,7 @@ struct env {
 	char istio_version[24];        /* "x.y.z" or "" */
 };
 
-int env_read(struct env *n, const struct pod *p, const struct node_context *c,
+int env_read(struct env *n, const struct pod_spec *p, const struct node_context *c,
     struct err *e); /* `n` holds nothing after a refusal */
 void env_clear(struct env *n);
 

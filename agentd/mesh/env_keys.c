@@ -11,9 +11,9 @@
 #include "common/words.h"
 #include "duration.h"
 #include "identity.h"
+#include "pod.h"
 #include "refusal.h"
 #include "targets.h"
-#include "worker/pods/pod.h"
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
@@ -490,7 +490,7 @@ static int read_metajson(struct node_reader *r, const struct env_key *row, const
 
 #define SETTING(field) offsetof(struct node_settings, field)
 #define PLANE(field) offsetof(struct node_plane, field)
-#define POD(field) offsetof(struct pod, field)
+#define POD(field) offsetof(struct pod_spec, field)
 #define ROW(name, how, ...)                                                                        \
 	{                                                                                          \
 		.key = (name), .read = read_##how, __VA_ARGS__                                     \

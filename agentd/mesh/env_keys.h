@@ -2,12 +2,12 @@
 #pragma once
 #include "env.h"
 
-struct pod;
+struct pod_spec;
 
 /* One pod's environment being read. */
 struct node_reader {
 	struct env *out;
-	const struct pod *pod;
+	const struct pod_spec *pod;
 	const struct node_context *context;
 	const struct node_plane *plane;
 	size_t echo_keys, echo_bytes;

@@ -9,7 +9,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "env.h"
-#include "worker/pods/pod.h"
+#include "pod.h"
 #include <arpa/inet.h>
 #include <event2/buffer.h>
 #include <stdio.h>
@@ -308,7 +308,7 @@ void node_set_captured(struct node *n, bool captured)
 	render(n);
 }
 
-struct node *node_new(const struct pod *p, const struct node_context *c, struct err *e)
+struct node *node_new(const struct pod_spec *p, const struct node_context *c, struct err *e)
 {
 	struct node *n = mem_zalloc(sizeof(*n));
 

@@ -5,8 +5,8 @@
  * unknown here are ignored and listed.  The node's id and metadata follow istio-agent.md 8.2-8.3.
  */
 #pragma once
+#include "key.h"
 #include "probe_asked.h"
-#include "worker/crypto/x509.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,7 @@
 
 struct err;
 struct node;
-struct pod;
+struct pod_spec;
 
 /* One control plane of the node, as far as a pod may name it. */
 struct node_plane {
@@ -79,7 +79,7 @@ static inline void node_own_ports(const struct node_settings *s, unsigned ports[
 }
 
 /* Copies what it keeps of `p`; the strings of `c` and its planes outlive the node. */
-struct node *node_new(const struct pod *p, const struct node_context *c, struct err *e);
+struct node *node_new(const struct pod_spec *p, const struct node_context *c, struct err *e);
 void node_free(struct node **n);
 const struct node_settings *node_settings(const struct node *n);
 /* Keys that were not used: {"ignored": [...], "unsupported": [...]}. */

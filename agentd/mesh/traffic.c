@@ -5,7 +5,7 @@
 #include "traffic.h"
 #include "cidr.h"
 #include "common/err.h"
-#include "worker/pods/pod.h"
+#include "pod.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -396,7 +396,7 @@ static const char *text_of(const json_t *from, const char *name)
 	return name ? json_string_value(json_object_get(from, name)) : NULL;
 }
 
-static const char *value_of(const struct pod *p, const struct key *k, const char **name)
+static const char *value_of(const struct pod_spec *p, const struct key *k, const char **name)
 {
 	const char *value = text_of(p->redirect, *name = k->flag);
 
@@ -418,7 +418,7 @@ static bool is_key(const char *name)
 	return false;
 }
 
-static int check_names(const struct pod *p, struct err *e)
+static int check_names(const struct pod_spec *p, struct err *e)
 {
 	char shown[64];
 	const char *name;
@@ -434,8 +434,8 @@ static int check_names(const struct pod *p, struct err *e)
 	return 0;
 }
 
-int redirect_read(
-    struct redirect_plan *out, const struct pod *p, const struct redirect_node *n, struct err *e)
+int redirect_read(struct redirect_plan *out, const struct pod_spec *p,
+    const struct redirect_node *n, struct err *e)
 {
 	struct reading r = {.out = out, .node = n};
 
@@ -458,7 +458,7 @@ int redirect_read(
 	return 0;
 }
 
-bool redirect_is_strict(const struct pod *p, const struct redirect_node *n)
+bool redirect_is_strict(const struct pod_spec *p, const struct redirect_node *n)
 {
 	struct redirect_plan plan = {.mode = n->mode, .rules.strict = n->strict};
 	struct reading r = {.out = &plan, .node = n};

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 struct err;
-struct pod;
+struct pod_spec;
 
 enum redirect_mode {
 	REDIRECT_MODE_NONE,
@@ -34,12 +34,12 @@ struct redirect_plan {
 	enum redirect_mode mode;
 	struct redirect_rules rules;
 };
-int redirect_read(
-    struct redirect_plan *out, const struct pod *p, const struct redirect_node *n, struct err *e);
+int redirect_read(struct redirect_plan *out, const struct pod_spec *p,
+    const struct redirect_node *n, struct err *e);
 
 /* Of a pod that is refused, whatever for: would it be strict?  What cannot be read counts as the
  * node's default. */
-bool redirect_is_strict(const struct pod *p, const struct redirect_node *n);
+bool redirect_is_strict(const struct pod_spec *p, const struct redirect_node *n);
 
 /* "excluded outbound port", ...: the rule behind a verdict, for agentctl. */
 const char *redirect_verdict_name(enum redirect_verdict v); /* for people */

@@ -64,7 +64,7 @@ static struct redirect_node redirect_defaults(const struct agent *a, const struc
 	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict")};
 
 	redirect_mode_parse(&n.mode, a->config->redirect); /* which was checked */
-	if (p->redirected)
+	if (p->spec.redirected)
 		n.mode = REDIRECT_MODE_EBPF;
 	return n;
 }
@@ -73,13 +73,13 @@ static struct redirect_node redirect_defaults(const struct agent *a, const struc
 static struct node *read_pod(
     struct agent *a, struct pod *p, struct redirect_plan *plan, struct err *e)
 {
-	struct node *node = node_new(p, &a->shared.node, e);
+	struct node *node = node_new(&p->spec, &a->shared.node, e);
 	struct redirect_node n = redirect_defaults(a, p);
 
 	if (!node)
 		return NULL;
 	n.status_port = node_settings(node)->agent_port;
-	if (redirect_read(plan, p, &n, e))
+	if (redirect_read(plan, &p->spec, &n, e))
 		node_free(&node);
 	else
 		node_set_captured(node, plan->mode != REDIRECT_MODE_NONE);
@@ -91,8 +91,8 @@ static void refuse(struct agent *a, struct pod *p, const struct err *e)
 {
 	const struct redirect_node n = redirect_defaults(a, p);
 
-	if (!p->services && redirect_is_strict(p, &n))
-		link_redirect_shut(a->shared.link, &p->uid);
+	if (!p->services && redirect_is_strict(&p->spec, &n))
+		link_redirect_shut(a->shared.link, &p->spec.uid);
 	pod_set_ready(p, e);
 }
 
@@ -104,7 +104,7 @@ static void on_pod_added(void *ctx, struct pod *p)
 	struct node *node = read_pod(a, p, &plan, &e);
 
 	if (!node) {
-		log_error(p->label, "pod refused: %s", e.msg);
+		log_error(p->spec.label, "pod refused: %s", e.msg);
 		return refuse(a, p, &e);
 	}
 	p->services = pod_services_start(&a->shared, pod_rows, p, node, &plan);
@@ -119,10 +119,10 @@ static void on_pod_changed(void *ctx, struct pod *p)
 
 	if (!node) {
 		err_wrap(&e, "change refused");
-		log_error(p->label, "%s", e.msg);
+		log_error(p->spec.label, "%s", e.msg);
 		return refuse(a, p, &e);
 	}
-	log_info(p->label, "pod changed");
+	log_info(p->spec.label, "pod changed");
 	pod_services_stop(&p->services);
 	p->services = pod_services_start(&a->shared, pod_rows, p, node, &plan);
 }
@@ -138,7 +138,7 @@ static void on_pod_token(void *ctx, struct pod *p)
 static bool has_namesake(const struct agent *a, const struct pod *gone)
 {
 	for (const struct pod *p = pod_first(a->pods); p; p = p->next)
-		if (!strcmp(p->label, gone->label))
+		if (!strcmp(p->spec.label, gone->spec.label))
 			return true;
 	return false;
 }
@@ -156,12 +156,12 @@ static void on_pod_removed(void *ctx, struct pod *p)
 	char labels[400];
 
 	pod_services_stop(&p->services);
-	link_pod_remove(a->shared.link, &p->uid);
+	link_pod_remove(a->shared.link, &p->spec.uid);
 	forget(&a->shared, p);
-	pod_served_forget(a->shared.served, &p->uid);
+	pod_served_forget(a->shared.served, &p->spec.uid);
 	if (!has_namesake(a, p))
 		metrics_drop(pages_pod_labels(p, labels, sizeof(labels)));
-	log_info(p->label, "pod removed");
+	log_info(p->spec.label, "pod removed");
 }
 
 /* What an earlier worker left and none of these pods is goes now. */

@@ -6,8 +6,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "mesh/node.h"
+#include "mesh/pod.h"
 #include "worker/envoy/bootstrap.h"
-#include "worker/pods/pod.h"
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -48,7 +48,7 @@ static void set_addresses(struct node *n, const json_t *ips)
 
 static json_t *bootstrap_of(const json_t *line)
 {
-	struct pod p = {.ns = "demo", .name = "web-0", .sa = "web"};
+	struct pod_spec p = {.ns = "demo", .name = "web-0", .sa = "web"};
 	struct err e = {0};
 	json_t *out;
 	struct node *n;

@@ -17,7 +17,7 @@ static void must(bool held)
 		abort();
 }
 
-static void check_spec(const struct pod *p)
+static void check_spec(const struct pod_spec *p)
 {
 	const char *key;
 	json_t *value;

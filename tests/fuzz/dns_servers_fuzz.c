@@ -111,23 +111,23 @@ static int plan_of(struct redirect_plan *plan, char *const line[LINES])
 	static const char *const keys[] = {
 	    "dns_servers", "istio_service_cidr", "istio_service_exclude_cidr"};
 	const struct redirect_node node = {.mode = REDIRECT_MODE_EBPF, .strict = true};
-	struct pod p = {.redirect = json_pack("{s:s}", "redirect_dns", "true"),
-	    .annotations = json_object(),
-	    .env = json_object(),
-	    .proxy_uid = 1337,
-	    .proxy_gid = 1337};
+	struct pod p = {.spec.redirect = json_pack("{s:s}", "redirect_dns", "true"),
+	    .spec.annotations = json_object(),
+	    .spec.env = json_object(),
+	    .spec.proxy_uid = 1337,
+	    .spec.proxy_gid = 1337};
 	struct err e;
 	int rc;
 
 	for (unsigned i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (*line[i + 1])
-			json_object_set_new(p.redirect, keys[i], json_string(line[i + 1]));
-	rc = redirect_read(plan, &p, &node, &e);
-	if (!rc && *line[1] && !json_object_get(p.redirect, keys[0]))
+			json_object_set_new(p.spec.redirect, keys[i], json_string(line[i + 1]));
+	rc = redirect_read(plan, &p.spec, &node, &e);
+	if (!rc && *line[1] && !json_object_get(p.spec.redirect, keys[0]))
 		line[1][0] = '\0'; /* it was no UTF-8 */
-	json_decref(p.redirect);
-	json_decref(p.annotations);
-	json_decref(p.env);
+	json_decref(p.spec.redirect);
+	json_decref(p.spec.annotations);
+	json_decref(p.spec.env);
 	return rc;
 }
 

@@ -24,7 +24,7 @@ static void must(int promise)
 static void check_manifest(const struct machine *m)
 {
 	char uid[UUID_TEXT_SIZE], file[UUID_TEXT_SIZE + sizeof(".yaml")];
-	struct pod p;
+	struct pod_spec p;
 	struct err e = {0};
 
 	uuid_format(&m->uid, uid);

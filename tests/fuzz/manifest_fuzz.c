@@ -23,7 +23,7 @@ static void check_one_spelling(json_t *metadata, const char *key, const char *va
 		must(!strcmp(k, key) || strcasecmp(k, key) != 0);
 }
 
-static void check_node(const struct pod *p, struct node *n)
+static void check_node(const struct pod_spec *p, struct node *n)
 {
 	static const char *const ips[] = {"10.0.0.7", "fd00::7"};
 	const struct node_settings *s = node_settings(n);
@@ -47,7 +47,7 @@ static void check_node(const struct pod *p, struct node *n)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct pod p;
+	struct pod_spec p;
 	struct err e;
 	struct node *n;
 

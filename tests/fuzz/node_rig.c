@@ -15,7 +15,8 @@ json_t *at(json_t *v, const char *key)
 
 static struct node *node_of(json_t *env, bool machine, struct err *e)
 {
-	struct pod p = {.ns = "demo", .name = "web", .sa = "web", .env = env, .machine = machine};
+	struct pod_spec p = {
+	    .ns = "demo", .name = "web", .sa = "web", .env = env, .machine = machine};
 	struct node *n;
 
 	p.labels = json_object();

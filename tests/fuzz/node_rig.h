@@ -2,8 +2,8 @@
 #pragma once
 #include "common/err.h"
 #include "mesh/node.h"
+#include "mesh/pod.h"
 #include "worker/envoy/bootstrap.h"
-#include "worker/pods/pod.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>

@@ -6,9 +6,9 @@
  */
 #include "common/err.h"
 #include "mesh/cidr.h"
+#include "mesh/pod.h"
 #include "mesh/traffic.h"
 #include "tests/unit/mesh/cidr_look_up.h"
-#include "worker/pods/pod.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static void must(bool held)
 		abort();
 }
 
-static void take_line(struct pod *p, char *line)
+static void take_line(struct pod_spec *p, char *line)
 {
 	char *value = strchr(line, '=');
 	json_t *into = p->redirect;
@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const struct redirect_node node = {
 	    .mode = REDIRECT_MODE_EBPF, .strict = true, .status_port = 15020};
-	struct pod p = {.redirect = json_object(),
+	struct pod_spec p = {.redirect = json_object(),
 	    .annotations = json_object(),
 	    .env = json_object(),
 	    .proxy_uid = 1337,

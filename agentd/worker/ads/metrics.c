@@ -41,7 +41,8 @@ static void begin_at_0(const struct ads_metrics *m)
 
 void ads_metrics_init(struct ads_metrics *m, const struct pod *p)
 {
-	metric_labels(m->labels, sizeof(m->labels), "pod", p->name, "namespace", p->ns, NULL);
+	metric_labels(
+	    m->labels, sizeof(m->labels), "pod", p->spec.name, "namespace", p->spec.ns, NULL);
 	m->pushes = metric_histogram(
 	    "agentd_push_seconds", "Time from a control plane's push to Envoy's ACK or NACK.");
 	m->refusals = metric_counter("agentd_xds_refused_streams_total",

@@ -85,7 +85,7 @@ static void count_end(const struct xds_proxy *x, struct metric *ends, int status
 static void set_why_not(struct xds_proxy *x, const char *why)
 {
 	if (*why && strcmp(x->why_not, why) != 0)
-		log_warn(x->pod->label, "%s", why);
+		log_warn(x->pod->spec.label, "%s", why);
 	snprintf(x->why_not, sizeof(x->why_not), "%s", why);
 }
 
@@ -120,7 +120,7 @@ static void on_back_off_over(void *ctx)
 	struct xds_proxy *x = ctx;
 
 	if (x->pair.down && !x->pair.up && !x->turn)
-		istiod_turn(x->istiod, &x->turn, &x->pod->uid, on_turn, x);
+		istiod_turn(x->istiod, &x->turn, &x->pod->spec.uid, on_turn, x);
 }
 
 static void back_off(struct xds_proxy *x)
@@ -139,7 +139,7 @@ static void hold(struct xds_proxy *x)
 	end_up(x);
 	rpc_pause(x->pair.down, true);
 	if (!back_off_waits(&x->back_off))
-		istiod_turn(x->istiod, &x->turn, &x->pod->uid, on_turn, x);
+		istiod_turn(x->istiod, &x->turn, &x->pod->spec.uid, on_turn, x);
 }
 
 static void on_up_closed(void *ctx, int status, const char *why)
@@ -160,7 +160,7 @@ static void on_up_closed(void *ctx, int status, const char *why)
 	set_why_not(x, e.msg);
 	x->denied |= refused && !stream_end_is_busy(status);
 	if (stream_end_did_harm(why))
-		istiod_blame(x->istiod, &x->pod->uid, why);
+		istiod_blame(x->istiod, &x->pod->spec.uid, why);
 	if (!x->answered || !stream_end_is_plain_end(status))
 		back_off(x);
 	if (stream_end_is_busy(status) && may_hold(x))
@@ -206,7 +206,7 @@ static void on_down_half_closed(void *ctx, struct rpc_stream *down)
 /* A pod can cause this as often as it likes, and so could fill the node's log. */
 static void end_malformed(struct xds_proxy *x, const char *why)
 {
-	log_warn_limited(&x->log, x->pod->label, "%s", why);
+	log_warn_limited(&x->log, x->pod->spec.label, "%s", why);
 	snprintf(x->why_not, sizeof(x->why_not), "%s", why);
 	x->refused = true;
 	count_end(x, x->metrics.envoy_ends, RPC_INVALID_ARGUMENT, why);
@@ -384,7 +384,8 @@ static void displace(struct xds_proxy *x)
 {
 	x->displaced++;
 	if ((x->displaced & (x->displaced - 1)) == 0)
-		log_warn(x->pod->label, "a new ADS stream displaces the old one (%lld times now)",
+		log_warn(x->pod->spec.label,
+		    "a new ADS stream displaces the old one (%lld times now)",
 		    (long long)x->displaced);
 	count_end(x, x->metrics.envoy_ends, RPC_OK, "");
 	end_stream(x, RPC_OK, "displaced by a new stream of this pod");
@@ -429,7 +430,7 @@ struct xds_proxy *xds_proxy_new(
 	    .pair = &x->pair,
 	    .plane = istiod_options(i),
 	    .node = n,
-	    .label = p->label,
+	    .label = p->spec.label,
 	    .log = &x->log,
 	    .metrics = &x->metrics,
 	    .unread = on_unread,

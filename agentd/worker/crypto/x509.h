@@ -4,19 +4,13 @@
  * making an RSA key takes 160-540 ms and belongs on the worker thread.
  */
 #pragma once
+#include "mesh/key.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct err;
 struct identity;
-
-enum x509_key_type { X509_EC_P256, X509_EC_P384, X509_RSA_2048, X509_RSA_3072, X509_RSA_4096 };
-
-struct x509_key_params {
-	enum x509_key_type type;
-	bool pkcs8; /* "PRIVATE KEY" instead of "EC/RSA PRIVATE KEY" */
-};
 
 struct x509_request {
 	char *key_pem, *csr_pem;

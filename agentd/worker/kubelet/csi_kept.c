@@ -49,7 +49,7 @@ static int copy(char *out, size_t size, const json_t *o, const char *key, struct
 	return 0;
 }
 
-static int read_env(struct pod *spec, json_t *env, struct err *e)
+static int read_env(struct pod_spec *spec, json_t *env, struct err *e)
 {
 	const char *key;
 	json_t *value;
@@ -67,7 +67,7 @@ static int read_env(struct pod *spec, json_t *env, struct err *e)
 static int read_all(struct csi_publish *p, const json_t *o, struct err *e)
 {
 	const char *token = json_string_value(json_object_get(o, "token"));
-	struct pod *spec = &p->spec;
+	struct pod_spec *spec = &p->spec;
 	char uid[UUID_TEXT_SIZE];
 
 	if (copy(uid, sizeof(uid), o, "uid", e) ||

@@ -266,7 +266,7 @@ static int check_name(
 
 static int read_names(struct reader *r, struct err *e)
 {
-	struct pod *spec = &r->out->spec;
+	struct pod_spec *spec = &r->out->spec;
 	const char *ns = kubelet_says(r, "pod.namespace", e);
 	const char *name = ns ? kubelet_says(r, "pod.name", e) : NULL;
 	const char *sa = name ? kubelet_says(r, "serviceAccount.name", e) : NULL;
@@ -285,7 +285,7 @@ static int read_names(struct reader *r, struct err *e)
 static int read_identity(struct reader *r, struct err *e)
 {
 	const char *ephemeral = kubelet_says(r, "ephemeral", e), *uid;
-	struct pod *spec = &r->out->spec;
+	struct pod_spec *spec = &r->out->spec;
 
 	if (!ephemeral)
 		return -1;
@@ -306,7 +306,7 @@ static int read_identity(struct reader *r, struct err *e)
 }
 
 /* NULL: it cannot be read, and mesh/node will say so. */
-static json_t *declared(const struct pod *spec, const char *key)
+static json_t *declared(const struct pod_spec *spec, const char *key)
 {
 	const char *text = json_string_value(json_object_get(spec->env, key));
 	struct err ignored;
@@ -314,13 +314,13 @@ static json_t *declared(const struct pod *spec, const char *key)
 	return text && *text ? env_parse_object(key, text, &ignored) : NULL;
 }
 
-void csi_spec_declare(struct pod *spec)
+void csi_spec_declare(struct pod_spec *spec)
 {
 	spec->labels = declared(spec, "ISTIO_METAJSON_LABELS");
 	spec->annotations = declared(spec, "ISTIO_METAJSON_ANNOTATIONS");
 }
 
-void csi_spec_clear(struct pod *spec)
+void csi_spec_clear(struct pod_spec *spec)
 {
 	json_decref(take(spec->env));
 	json_decref(take(spec->labels));

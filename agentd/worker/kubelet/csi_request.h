@@ -24,9 +24,9 @@ struct csi_target {
 struct csi_publish {
 	char volume_id[CSI_ID_SIZE];
 	struct csi_target target;
-	bool readonly;   /* no container's mount of it can be writable (kubelet-csi.md 3b) */
-	struct pod spec; /* identity, env, labels, annotations */
-	char *token;     /* secret; for istio-ca, not looked at; NULL: none came */
+	bool readonly;        /* no container's mount of it can be writable (kubelet-csi.md 3b) */
+	struct pod_spec spec; /* identity, env, labels, annotations */
+	char *token;          /* secret; for istio-ca, not looked at; NULL: none came */
 };
 
 /* -1: ERR_INVALID, and `out` holds nothing. */
@@ -38,8 +38,8 @@ int csi_token_check(const struct csi_publish *p, int64_t now_s, struct err *e);
 
 /* The pod's environment as the source of labels and annotations, too: ISTIO_METAJSON_LABELS and
  * ISTIO_METAJSON_ANNOTATIONS, if they can be read. */
-void csi_spec_declare(struct pod *spec);
-void csi_spec_clear(struct pod *spec);
+void csi_spec_declare(struct pod_spec *spec);
+void csi_spec_clear(struct pod_spec *spec);
 
 struct csi_unpublish {
 	char volume_id[CSI_ID_SIZE];

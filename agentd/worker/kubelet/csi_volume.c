@@ -108,7 +108,7 @@ static void note_unkept(struct csi_volume *v, const struct err *e)
 
 	err_wrap(&why, "the pod is not kept over a restart of agentd");
 	if (strcmp(v->why_unkept.msg, why.msg) != 0)
-		log_warn(csi_volume_pod(v)->label, "%s", why.msg);
+		log_warn(csi_volume_pod(v)->spec.label, "%s", why.msg);
 	v->why_unkept = why;
 }
 
@@ -117,7 +117,7 @@ static bool keep(struct csi_volume *v)
 {
 	static const struct err too_large = {EFBIG, "its volumeAttributes are too large"};
 	const struct pod *p = csi_volume_pod(v);
-	struct csi_publish all = {.target = v->target, .spec = *p, .token = p->token};
+	struct csi_publish all = {.target = v->target, .spec = p->spec, .token = p->spec.token};
 	uint8_t id[CSI_KEPT_ID_SIZE];
 	struct link_kept k = {.kind = LINK_STATE_POD, .id = id};
 	char *text;
@@ -159,7 +159,8 @@ static void fail(struct csi_volume *v, enum rpc_status status, const char *why)
 	snprintf(text, sizeof(text), "%s", why); /* it may be the pod's */
 	if (w->calls)
 		csi_refused_add(&v->all->refused,
-		    &(struct csi_publish){.target = v->target, .spec = *csi_volume_pod(v)}, text);
+		    &(struct csi_publish){.target = v->target, .spec = csi_volume_pod(v)->spec},
+		    text);
 	remove_pod(v);
 	csi_refuse_all(w, status, text);
 	volume_free(v);
@@ -178,14 +179,14 @@ static void on_mounted(void *ctx, const struct err *e)
 	struct csi_volume *v = ctx;
 
 	if (e) {
-		log_error(csi_volume_pod(v)->label, "volume %s not mounted: %s", v->target.volume,
-		    e->msg);
+		log_error(csi_volume_pod(v)->spec.label, "volume %s not mounted: %s",
+		    v->target.volume, e->msg);
 		fail(v, RPC_INTERNAL, e->msg);
 		return;
 	}
 	v->state = PUBLISHED;
 	count_published(v);
-	log_info(csi_volume_pod(v)->label, "volume %s published", v->target.volume);
+	log_info(csi_volume_pod(v)->spec.label, "volume %s published", v->target.volume);
 	csi_answer_all(&v->publishing);
 }
 
@@ -273,7 +274,7 @@ static void on_abandoned(void *ctx)
 
 	if (v->state != STARTING || v->mounted || v->publishing.calls)
 		return;
-	log_warn(csi_volume_pod(v)->label,
+	log_warn(csi_volume_pod(v)->spec.label,
 	    "volume %s: the kubelet asks for it no longer, and never had it", v->target.volume);
 	fail(v, RPC_UNAVAILABLE, "");
 }
@@ -282,7 +283,7 @@ static void on_abandoned(void *ctx)
 static void on_progress(void *ctx, struct pod *p)
 {
 	struct csi_volumes *all = ctx;
-	struct csi_volume *v = csi_volume_find(all, &p->uid);
+	struct csi_volume *v = csi_volume_find(all, &p->spec.uid);
 
 	if (v)
 		loop_timer_in(all->o.loop, &v->soon, 0, on_soon, v);
@@ -297,29 +298,30 @@ static int64_t now_s(const struct csi_volumes *all)
 static int add_pod(
     struct csi_volumes *all, const struct csi_publish *p, bool running, struct err *e)
 {
-	struct pod spec = p->spec;
+	struct pod_spec spec = p->spec;
 
 	spec.token = p->token;
 	spec.running = running;
 	return pod_add(all->o.pods, &all->source, &spec, e);
 }
 
-static int check_identity(const struct pod *p, const struct pod *spec, struct err *e)
+static int check_identity(const struct pod *p, const struct pod_spec *spec, struct err *e)
 {
-	if (!strcmp(p->ns, spec->ns) && !strcmp(p->name, spec->name) && !strcmp(p->sa, spec->sa))
+	if (!strcmp(p->spec.ns, spec->ns) && !strcmp(p->spec.name, spec->name) &&
+	    !strcmp(p->spec.sa, spec->sa))
 		return 0;
-	return err_set(
-	    e, ERR_DENIED, "this uid is the pod %s of service account %s", p->label, p->sa);
+	return err_set(e, ERR_DENIED, "this uid is the pod %s of service account %s", p->spec.label,
+	    p->spec.sa);
 }
 
 /* --- publish --- */
 
 static void take_token(struct csi_volume *v, struct pod *p, const struct csi_publish *q)
 {
-	bool same = p->token && !strcmp(p->token, q->token);
+	bool same = p->spec.token && !strcmp(p->spec.token, q->token);
 
-	if (!json_equal(p->env, q->spec.env))
-		log_warn_limited(&v->all->log, p->label,
+	if (!json_equal(p->spec.env, q->spec.env))
+		log_warn_limited(&v->all->log, p->spec.label,
 		    "its volumeAttributes are others than before: not taken");
 	if (same)
 		return;
@@ -352,7 +354,7 @@ static void on_looked_at(void *ctx, const struct err *e)
 	if (!e)
 		return;
 	v->problem = *e;
-	log_warn_limited(&v->all->log, csi_volume_pod(v)->label,
+	log_warn_limited(&v->all->log, csi_volume_pod(v)->spec.label,
 	    "volume %s is not mounted any more, and cannot be: %s", v->target.volume, e->msg);
 }
 
@@ -485,8 +487,8 @@ static void on_unmounted(void *ctx, const struct err *e)
 	const struct pod *p = csi_volume_pod(v);
 
 	if (e) {
-		log_error(
-		    p ? p->label : NULL, "volume %s not unmounted: %s", v->target.volume, e->msg);
+		log_error(p ? p->spec.label : NULL, "volume %s not unmounted: %s", v->target.volume,
+		    e->msg);
 		csi_refuse_all(&v->unpublishing, RPC_INTERNAL, e->msg);
 		v->problem = *e;
 		v->state = v->mounted ? UNKNOWN : STARTING;

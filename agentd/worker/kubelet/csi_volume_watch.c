@@ -95,7 +95,7 @@ unsigned csi_volumes_troubled(const struct csi_volumes *all, struct err *why)
 			continue;
 		n++;
 		*why = its;
-		err_wrap(why, "volume %s of %s", v->target.volume, p->label);
+		err_wrap(why, "volume %s of %s", v->target.volume, p->spec.label);
 	}
 	return n;
 }

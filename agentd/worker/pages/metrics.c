@@ -23,7 +23,7 @@
 
 char *pages_pod_labels(const struct pod *p, char *out, unsigned size)
 {
-	return metric_labels(out, size, "pod", p->name, "namespace", p->ns, NULL);
+	return metric_labels(out, size, "pod", p->spec.name, "namespace", p->spec.ns, NULL);
 }
 
 /* --- the process --- */

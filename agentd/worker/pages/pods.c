@@ -11,7 +11,7 @@ static json_t *uid_of(const struct pod *p)
 {
 	char uid[UUID_TEXT_SIZE];
 
-	uuid_format(&p->uid, uid);
+	uuid_format(&p->spec.uid, uid);
 	return json_string(uid);
 }
 
@@ -20,10 +20,10 @@ static json_t *dump_pod(const struct pages_of *of, const struct pod *p)
 	struct err why = {0};
 	const enum served served = pod_services_served(p, &why);
 	json_t *o = json_pack("{s:o, s:s, s:s, s:s, s:s, s:b, s:s, s:s, s:s}", "uid", uid_of(p),
-	    "namespace", p->ns, "name", p->name, "service_account", p->sa, "source",
+	    "namespace", p->spec.ns, "name", p->spec.name, "service_account", p->spec.sa, "source",
 	    p->source->name, "ready", p->ready, "why_not", pod_why_not(p), "served",
 	    served_word(served), "why_unserved", why.msg);
-	json_t *volume = kubelet_dump_volume(of->kubelet, &p->uid);
+	json_t *volume = kubelet_dump_volume(of->kubelet, &p->spec.uid);
 
 	if (p->services)
 		pod_services_dump(p->services, o);
@@ -42,8 +42,8 @@ json_t *pages_unserved(const struct pages_of *of)
 
 		if (served >= SERVED_HELD)
 			json_array_append_new(
-			    all, json_pack("{s:s, s:s, s:s, s:s}", "namespace", p->ns, "name",
-				     p->name, "served", served_word(served), "why", why.msg));
+			    all, json_pack("{s:s, s:s, s:s, s:s}", "namespace", p->spec.ns, "name",
+				     p->spec.name, "served", served_word(served), "why", why.msg));
 	}
 	return all;
 }
@@ -65,7 +65,7 @@ static json_t *show_pod(const struct pod *p, const char *page, bool by_label, co
 
 	if (p->services)
 		pod_services_show(p->services, page, o, name);
-	json_object_set_new(o, "pod", json_string(p->label));
+	json_object_set_new(o, "pod", json_string(p->spec.label));
 	if (by_label)
 		return o;
 	json_object_set_new(o, "uid", uid_of(p));

@@ -194,7 +194,7 @@ static void serve_explain(void *ctx, struct http_request *req)
 	wrong = read_question(req, &a->question);
 	if (wrong)
 		return refuse(a, 400, wrong);
-	link_redirect_explain(p->link, &a->call, &pod->uid, &a->question, on_explained, a);
+	link_redirect_explain(p->link, &a->call, &pod->spec.uid, &a->question, on_explained, a);
 }
 
 /* --- trace --- */
@@ -219,10 +219,10 @@ static void add_line(struct asking *a, struct evbuffer *out, const struct link_t
 	print_address(&t->trace.address, to);
 	print_address(&t->trace.source, from);
 	o = json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:I}", "time_ns",
-	    (json_int_t)t->trace.time_ns, "pod", pod->label, "verdict", fate_of(verdict), "rule",
-	    redirect_verdict_name(verdict), "protocol", t->trace.protocol == UDP ? "udp" : "tcp",
-	    "to", to, "port", (int)t->trace.port, "direction",
-	    t->trace.inbound ? "inbound" : "outbound", "lost",
+	    (json_int_t)t->trace.time_ns, "pod", pod->spec.label, "verdict", fate_of(verdict),
+	    "rule", redirect_verdict_name(verdict), "protocol",
+	    t->trace.protocol == UDP ? "udp" : "tcp", "to", to, "port", (int)t->trace.port,
+	    "direction", t->trace.inbound ? "inbound" : "outbound", "lost",
 	    (json_int_t)t->lost + (json_int_t)a->lost);
 	if (t->trace.inbound) {
 		json_object_set_new(o, "from", json_string(from));
@@ -277,7 +277,7 @@ static void serve_trace(void *ctx, struct http_request *req)
 		return;
 	if (uid && !pod)
 		return refuse(a, 404, "there is no such pod");
-	link_redirect_trace(p->link, &a->call, pod ? &pod->uid : NULL, on_pipe, a);
+	link_redirect_trace(p->link, &a->call, pod ? &pod->spec.uid : NULL, on_pipe, a);
 }
 
 /* --- life --- */

@@ -85,7 +85,8 @@ static void say_unsupported(const struct pod_bootstrap *b)
 			at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
 			    json_string_value(key));
 	if (at)
-		log_warn(b->context->pod->label, "unsupported keys of its environment: %s", text);
+		log_warn(
+		    b->context->pod->spec.label, "unsupported keys of its environment: %s", text);
 }
 
 static int start(void *s, struct err *e)

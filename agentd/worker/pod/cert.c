@@ -86,7 +86,7 @@ static int on_anchors(void *ctx, const struct rpc_msg *response, struct err *e)
 	if (!anchors)
 		return -1;
 	if (*note && strcmp(note, s->anchors_note) != 0)
-		log_warn(s->context->pod->label, "trust anchors of istiod: %s", note);
+		log_warn(s->context->pod->spec.label, "trust anchors of istiod: %s", note);
 	snprintf(s->anchors_note, sizeof(s->anchors_note), "%s", note);
 	free(s->anchors);
 	s->anchors = anchors;
@@ -111,16 +111,17 @@ static struct cert_spec spec_of(const struct pod_context *c)
 	struct cert_spec spec;
 
 	memset(&spec, 0, sizeof(spec)); /* padding too: compared by memcmp */
-	memcpy(spec.ns, c->pod->ns, sizeof(spec.ns));
-	memcpy(spec.sa, c->pod->sa, sizeof(spec.sa));
+	memcpy(spec.ns, c->pod->spec.ns, sizeof(spec.ns));
+	memcpy(spec.sa, c->pod->spec.sa, sizeof(spec.sa));
 	memcpy(spec.cert_signer, n->cert_signer, sizeof(spec.cert_signer));
 	spec.key.type = n->key.type;
 	spec.key.pkcs8 = n->key.pkcs8;
 	spec.ttl_s = n->ttl_s;
 	spec.ratio = n->ratio;
 	spec.jitter = n->jitter;
-	if (n->scope_pod || c->pod->by_certificate) /* what it shows is not for others to use */
-		spec.pod = c->pod->uid;
+	if (n->scope_pod ||
+	    c->pod->spec.by_certificate) /* what it shows is not for others to use */
+		spec.pod = c->pod->spec.uid;
 	return spec;
 }
 
@@ -164,7 +165,8 @@ static void on_token(void *ctx, bool expired)
 		return cert_token_changed(s->subscription);
 	spec = spec_of(c);
 	s->subscription = cert_subscribe(c->plane->certs, &spec,
-	    &(struct cert_subscriber){c->pod->uid, c->pod->label, valid_token, on_cert, s});
+	    &(struct cert_subscriber){
+		c->pod->spec.uid, c->pod->spec.label, valid_token, on_cert, s});
 }
 
 /* It is for the rows below to take. */

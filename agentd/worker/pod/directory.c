@@ -33,7 +33,8 @@ static void refused(struct pod_directory *d, const struct err *e)
 	const struct pod_context *c = d->context;
 
 	if (strcmp(d->why.msg, e->msg) != 0)
-		log_error(c->pod->label, "not served (tried again until it can be): %s", e->msg);
+		log_error(
+		    c->pod->spec.label, "not served (tried again until it can be): %s", e->msg);
 	d->why = *e;
 	if (e->code != EUSERS)
 		d->why.code = ERR_UNAVAILABLE;
@@ -63,7 +64,7 @@ static void ask(void *s)
 	struct pod_directory *d = s;
 	const struct pod_context *c = d->context;
 
-	link_pod_add(c->shared->link, &d->adding, &c->pod->uid, on_added, d);
+	link_pod_add(c->shared->link, &d->adding, &c->pod->spec.uid, on_added, d);
 }
 
 /* What the broker could not put back it tries again by itself. */
@@ -96,7 +97,7 @@ static int start(void *s, struct err *e)
 	const struct pod_context *c = d->context;
 
 	(void)e;
-	link_on_pod(c->shared->link, &c->pod->uid, on_noted, d);
+	link_on_pod(c->shared->link, &c->pod->spec.uid, on_noted, d);
 	ask(d);
 	return 0;
 }
@@ -106,7 +107,7 @@ static void stop(void *s)
 	struct pod_directory *d = s;
 	const struct pod_context *c = d->context;
 
-	link_on_pod(c->shared->link, &c->pod->uid, NULL, NULL);
+	link_on_pod(c->shared->link, &c->pod->spec.uid, NULL, NULL);
 	link_call_cancel(&d->adding);
 	back_off_stop(&d->again);
 }

@@ -50,7 +50,7 @@ static void listen_at(struct pod_dns *d, enum link_listener kind, link_listening
 {
 	const struct pod_context *c = d->context;
 
-	link_listen(c->shared->link, &d->listening, &c->pod->uid, kind, done, d);
+	link_listen(c->shared->link, &d->listening, &c->pod->spec.uid, kind, done, d);
 }
 
 static void rest(struct pod_dns *d)
@@ -66,8 +66,8 @@ static void rest(struct pod_dns *d)
 static void not_yet(struct pod_dns *d, const struct err *e)
 {
 	if (strcmp(d->why.msg, e->msg) != 0)
-		log_warn(d->context->pod->label, "the pod's own resolver answers DNS for now: %s",
-		    e->msg);
+		log_warn(d->context->pod->spec.label,
+		    "the pod's own resolver answers DNS for now: %s", e->msg);
 	rest(d);
 	d->why = *e;
 	loop_timer_in(d->context->shared->loop, &d->again, AGAIN_MS, ask_for_sockets, d);
@@ -122,7 +122,7 @@ static struct dns_zone zone_of(const struct pod_dns *d)
 {
 	const struct pod_context *c = d->context;
 
-	return (struct dns_zone){c->pod->ns, c->shared->node.cluster_domain};
+	return (struct dns_zone){c->pod->spec.ns, c->shared->node.cluster_domain};
 }
 
 static int on_names(void *ctx, const struct rpc_msg *response, struct err *e)
@@ -134,11 +134,11 @@ static int on_names(void *ctx, const struct rpc_msg *response, struct err *e)
 
 	if (discovery_first_resource(discovery_reader(response), TYPE_NAME_TABLE, &names) < 0)
 		return err_set(e, ERR_PROTOCOL, "no NameTable in it");
-	t = dns_keep_put(d->context->shared->names, &d->context->pod->uid, &zone, names, e);
+	t = dns_keep_put(d->context->shared->names, &d->context->pod->spec.uid, &zone, names, e);
 	if (!t)
 		return -1;
 	if (!dns_proxy_table(d->proxy) || d->stale)
-		log_info(d->context->pod->label, "istiod sent %zu names", dns_table_names(t));
+		log_info(d->context->pod->spec.label, "istiod sent %zu names", dns_table_names(t));
 	dns_proxy_set_table(d->proxy, t);
 	d->stale = false;
 	return 0;
@@ -158,7 +158,7 @@ static void remember(struct pod_dns *d)
 {
 	const struct dns_zone zone = zone_of(d);
 	const struct pod_context *c = d->context;
-	struct dns_table *t = dns_keep_get(c->shared->names, &c->pod->uid, &zone);
+	struct dns_table *t = dns_keep_get(c->shared->names, &c->pod->spec.uid, &zone);
 
 	d->stale = t != NULL;
 	dns_proxy_set_table(d->proxy, t);
@@ -173,7 +173,7 @@ static int start(void *s, struct err *e)
 	d->udp = -1;
 	d->upstream = (struct dns_upstream_options){.loop = c->shared->loop,
 	    .link = c->shared->link,
-	    .pod = &c->pod->uid,
+	    .pod = &c->pod->spec.uid,
 	    .servers = d->servers,
 	    .timeout_ms = node_settings(c->node)->dns_timeout_ms,
 	    .parallel = node_settings(c->node)->dns_parallel};
@@ -183,11 +183,11 @@ static int start(void *s, struct err *e)
 		err_set(&d->why, ERR_INVALID,
 		    "no resolver is known for names that istiod does not know: set dns_upstream of "
 		    "the node, or dns_servers of the pod");
-		log_warn(c->pod->label, "DNS is not captured: %s", d->why.msg);
+		log_warn(c->pod->spec.label, "DNS is not captured: %s", d->why.msg);
 	} else if (d->captured) {
 		err_set(&d->why, ERR_UNAVAILABLE, "the pod's network namespace is not known");
 	}
-	d->proxy = dns_proxy_new(&d->upstream, c->pod->label);
+	d->proxy = dns_proxy_new(&d->upstream, c->pod->spec.label);
 	if (d->captured)
 		remember(d);
 	node_set_dns_captured(c->node, d->captured);
@@ -306,7 +306,7 @@ static unsigned count_stale(void *s)
 
 static void forget(const struct agent_shared *a, const struct pod *gone)
 {
-	dns_keep_forget(a->names, &gone->uid);
+	dns_keep_forget(a->names, &gone->spec.uid);
 }
 
 const struct pod_service pod_dns_service = {

@@ -18,7 +18,7 @@ static void refused(struct pod_file *f, const struct err *e)
 	why.code = ERR_UNAVAILABLE;
 	err_wrap(&why, "%s cannot be written (tried again until it can)", f->name);
 	if (strcmp(f->why.msg, why.msg) != 0)
-		log_error(f->context->pod->label, "%s", why.msg);
+		log_error(f->context->pod->spec.label, "%s", why.msg);
 	f->why = why;
 	back_off_start(f->context->shared->loop, &f->again, ask, f);
 }
@@ -31,7 +31,7 @@ static void on_written(void *ctx, const struct err *e)
 		refused(f, e);
 	} else {
 		if (f->why.code)
-			log_info(f->context->pod->label, "%s is written now", f->name);
+			log_info(f->context->pod->spec.label, "%s is written now", f->name);
 		f->why = (struct err){.code = 0};
 		f->written = true;
 		back_off_succeeded(&f->again);
@@ -47,7 +47,7 @@ static void ask(void *ctx)
 	auto_free char *text = f->content(f->ctx, &w.size);
 
 	w.data = text;
-	link_write(c->shared->link, &f->writing, &c->pod->uid, &w, on_written, f);
+	link_write(c->shared->link, &f->writing, &c->pod->spec.uid, &w, on_written, f);
 }
 
 void pod_file_write(struct pod_file *f)

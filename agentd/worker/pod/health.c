@@ -47,9 +47,9 @@ static void tell(const struct pod_health *h)
 	const char *why = h->health.state == HEALTH_UNHEALTHY ? h->health.why : NULL;
 
 	if (why)
-		log_warn(h->context->pod->label, "unhealthy: %s", why);
+		log_warn(h->context->pod->spec.label, "unhealthy: %s", why);
 	else
-		log_info(h->context->pod->label, "healthy");
+		log_info(h->context->pod->spec.label, "healthy");
 	xds_proxy_health(h->context->ads, why);
 }
 
@@ -70,7 +70,7 @@ static void on_due(void *ctx)
 	const struct probe_asked *p = probe_of(h);
 	const struct health_ask_options o = {.loop = c->shared->loop,
 	    .link = c->shared->link,
-	    .pod = &c->pod->uid,
+	    .pod = &c->pod->spec.uid,
 	    .ipv6 = node_is_ipv6(c->node),
 	    .port = (uint16_t)node_settings(c->node)->agent_port,
 	    .route = PROBE_ASKED_ROUTE,

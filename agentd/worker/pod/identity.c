@@ -126,8 +126,8 @@ static void read_pair(struct pod_identity *i, unsigned which)
 	struct held *h = &i->of[which];
 	const struct pod_context *c = i->context;
 	const struct pair_wanted w = {.trust_domains = istiod_trust_domains(c->plane->istiod),
-	    .ns = c->pod->ns,
-	    .sa = c->pod->sa,
+	    .ns = c->pod->spec.ns,
+	    .sa = c->pod->spec.sa,
 	    .roots_pem = istiod_roots(c->plane->istiod),
 	    .now_s = now_s(i),
 	    .begins_s = &h->begins_s};
@@ -143,7 +143,7 @@ static void read_pair(struct pod_identity *i, unsigned which)
 		    &(struct pair_text){h->key, h->chain, strlen(h->key), strlen(h->chain)}, &w,
 		    &why);
 	if (rc && why.code != ERR_UNAVAILABLE && strcmp(why.msg, h->why.msg) != 0)
-		log_warn(c->pod->label, "%s refused: %s", names[which], why.msg);
+		log_warn(c->pod->spec.label, "%s refused: %s", names[which], why.msg);
 	h->why = rc ? why : (struct err){0};
 }
 
@@ -250,7 +250,7 @@ static bool is_shown(const struct pod_identity *i, const struct pair *p)
 static void show_pair(struct pod_identity *i, const struct pair *p)
 {
 	if (p)
-		log_info(i->context->pod->label, "shows istiod its %s %s", names[i->shown],
+		log_info(i->context->pod->spec.label, "shows istiod its %s %s", names[i->shown],
 		    p->leaf.serial);
 	free(i->shown_chain);
 	i->shown_chain = p ? mem_strdup(p->chain_pem) : NULL;
@@ -285,7 +285,7 @@ static void on_file(void *ctx, const struct link_content *c)
 	bool first = !pod_identity_is_known(i);
 
 	if (!c->data && c->e->code != ENOENT && strcmp(c->e->msg, f->why.msg) != 0)
-		log_warn(i->context->pod->label, "%s refused: %s", names[which], c->e->msg);
+		log_warn(i->context->pod->spec.label, "%s refused: %s", names[which], c->e->msg);
 	if (c->data)
 		f->why = (struct err){0};
 	else
@@ -311,8 +311,8 @@ static void on_directory(void *s)
 
 	for (unsigned f = 0; i->own && f < FILES; f++) {
 		i->files[f].identity = i;
-		i->files[f].follow =
-		    link_follow(c->shared->link, kinds[f], &c->pod->uid, 0, on_file, &i->files[f]);
+		i->files[f].follow = link_follow(
+		    c->shared->link, kinds[f], &c->pod->spec.uid, 0, on_file, &i->files[f]);
 	}
 }
 
@@ -325,7 +325,7 @@ static void on_refused(void *ctx)
 	if (i->shown == NOTHING)
 		return;
 	if (!i->of[i->shown].refused)
-		log_warn(i->context->pod->label,
+		log_warn(i->context->pod->spec.label,
 		    "istiod refuses the %s %s, and does not say why (its log does)",
 		    names[i->shown], i->of[i->shown].pair.leaf.serial);
 	for (unsigned w = 0; w < PAIRS; w++)
@@ -357,7 +357,7 @@ static void on_kept(void *ctx, const struct err *e)
 		return;
 	}
 	if (e->code != EAGAIN && strcmp(e->msg, i->keep_why.msg) != 0)
-		log_warn(i->context->pod->label,
+		log_warn(i->context->pod->spec.label,
 		    "its certificate is not kept on disk, so a reboot will need a token: %s",
 		    e->msg);
 	i->keep_why = *e;
@@ -375,8 +375,8 @@ static void keep(void *ctx)
 	text = pair_write_file(h->pair.key_pem, h->pair.chain_pem);
 	link_call_cancel(&i->keeping);
 	if (!i->of[KEPT].key || strcmp(text, i->of[KEPT].key) != 0)
-		link_identity_put(
-		    i->context->shared->link, &i->keeping, &i->context->pod->uid, text, on_kept, i);
+		link_identity_put(i->context->shared->link, &i->keeping, &i->context->pod->spec.uid,
+		    text, on_kept, i);
 	secret_free(text);
 }
 
@@ -427,11 +427,11 @@ static int start(void *s, struct err *e)
 	(void)e;
 	i->shown = NOTHING;
 	c->identity = i;
-	if (!c->pod->by_certificate)
+	if (!c->pod->spec.by_certificate)
 		return 0;
 	i->files = mem_zalloc(FILES * sizeof(*i->files));
 	i->of = mem_zalloc(PAIRS * sizeof(*i->of));
-	i->own = istiod_own_new(c->plane->istiod, &c->pod->uid, &events, i);
+	i->own = istiod_own_new(c->plane->istiod, &c->pod->spec.uid, &events, i);
 	loop_clock_watch(c->shared->loop, &i->clock, on_clock, i);
 	return 0;
 }
@@ -545,9 +545,10 @@ static void show(void *s, json_t *o, const char *name)
 	why_not(i, token, why);
 	credential = i->shown != NOTHING ? names[i->shown] : token ? "token" : "none";
 	json_object_set_new(o, "identity",
-	    json_pack("{s:s, s:s, s:s, s:s, s:o, s:s}", "pod", i->context->pod->label, "credential",
-		credential, "serial", i->shown != NOTHING ? i->of[i->shown].pair.leaf.serial : "",
-		"off_until", until, "refused", dump_refused(i), "why_not", why));
+	    json_pack("{s:s, s:s, s:s, s:s, s:o, s:s}", "pod", i->context->pod->spec.label,
+		"credential", credential, "serial",
+		i->shown != NOTHING ? i->of[i->shown].pair.leaf.serial : "", "off_until", until,
+		"refused", dump_refused(i), "why_not", why));
 }
 
 const struct pod_service pod_identity_service = {

@@ -74,7 +74,7 @@ struct pod_services *pod_services_start(const struct agent_shared *a,
 	    .node = node,
 	    .plan = plan};
 	if (start_rows(s, &e)) {
-		log_error(p->label, "pod refused: %s", e.msg);
+		log_error(p->spec.label, "pod refused: %s", e.msg);
 		pod_services_stop(&s);
 		pod_set_ready(p, &e);
 		return NULL;

@@ -71,7 +71,7 @@ static void note(struct pod_redirect *r, const struct err *e, unsigned bits)
 	r->open = r->left && r->strict;
 	r->why = e ? *e : (struct err){.code = 0};
 	if (e)
-		log_error(r->context->pod->label, "traffic is %s: %s",
+		log_error(r->context->pod->spec.label, "traffic is %s: %s",
 		    inbound ? "redirected, but" : "not redirected", e->msg);
 	if (was_well != !e)
 		tell(r);
@@ -89,7 +89,7 @@ static void on_noted(void *ctx, const struct uuid *pod, const struct err *e, uns
 	}
 	DL_FOREACH (a->pods, r) {
 		if (r->mode != REDIRECT_MODE_EBPF || !r->in_force ||
-		    !uuid_equal(&r->context->pod->uid, pod))
+		    !uuid_equal(&r->context->pod->spec.uid, pod))
 			continue;
 		note(r, e, n);
 		return;
@@ -150,7 +150,7 @@ char *pod_redirects_above(const struct pod_redirects *a)
 		n++;
 		if (at < sizeof(names))
 			at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s",
-			    at ? ", " : "", r->context->pod->label);
+			    at ? ", " : "", r->context->pod->spec.label);
 	}
 	if (!n)
 		return NULL;
@@ -167,7 +167,7 @@ static void on_set(void *ctx, const struct err *e, const struct link_redirection
 {
 	struct pod_redirect *r = ctx;
 	const struct err before = r->why;
-	const char *label = r->context->pod->label;
+	const char *label = r->context->pod->spec.label;
 	struct pod_redirects *a = r->context->shared->redirect;
 
 	r->in_force = !e;
@@ -200,7 +200,7 @@ static void ask(void *ctx)
 	struct pod_redirect *r = ctx;
 	const struct pod_context *c = r->context;
 
-	link_redirect_set(c->shared->link, &r->setting, &c->pod->uid, r->rules, on_set, r);
+	link_redirect_set(c->shared->link, &r->setting, &c->pod->spec.uid, r->rules, on_set, r);
 }
 
 static void on_let_go(void *ctx, const struct err *e)
@@ -209,7 +209,7 @@ static void on_let_go(void *ctx, const struct err *e)
 
 	if (!e)
 		return;
-	log_error(r->context->pod->label, "traffic stays redirected: %s", e->msg);
+	log_error(r->context->pod->spec.label, "traffic stays redirected: %s", e->msg);
 	r->in_force = true;
 	r->why = *e;
 	tell(r);
@@ -223,7 +223,7 @@ static void on_directory(void *s)
 	if (r->mode == REDIRECT_MODE_EBPF)
 		ask(r);
 	else
-		link_redirect_del(c->shared->link, &r->setting, &c->pod->uid, on_let_go, r);
+		link_redirect_del(c->shared->link, &r->setting, &c->pod->spec.uid, on_let_go, r);
 }
 
 static json_t *probe_ports_of(const struct redirect_rules *rules)

@@ -26,7 +26,7 @@ static void on_directory(void *ctx)
 {
 	struct pod_sds *s = ctx;
 
-	s->server = sds_server_new(s->context->shared->loop, s->context->pod->label);
+	s->server = sds_server_new(s->context->shared->loop, s->context->pod->spec.label);
 	on_trust(s);
 }
 

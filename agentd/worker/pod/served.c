@@ -211,7 +211,7 @@ static unsigned write_lost(const struct pod_served *s, char out[LINK_SERVED_SIZE
 			continue;
 		if (++lost <= NAMED_MAX && n < LINK_SERVED_SIZE)
 			n += (size_t)snprintf(out + n, LINK_SERVED_SIZE - n, "%s: %s: %s\n",
-			    r->of->label, s->of.rows[r->lost]->name, r->why);
+			    r->of->spec.label, s->of.rows[r->lost]->name, r->why);
 	}
 	if (lost > NAMED_MAX && n < LINK_SERVED_SIZE)
 		snprintf(out + n, LINK_SERVED_SIZE - n, "and %u more pods\n", lost - NAMED_MAX);
@@ -273,7 +273,7 @@ void pod_served_look(struct pod_served *s)
 	if (!s->pods)
 		return;
 	for (struct pod *p = pod_first(s->pods); p; p = p->next) {
-		r = record_of(s, &p->uid);
+		r = record_of(s, &p->spec.uid);
 		r->of = p;
 		look_at(s, r);
 	}
@@ -319,7 +319,7 @@ json_t *pod_served_lost(const struct pod_served *s)
 			continue;
 		uuid_format(&r->pod, uid);
 		json_array_append_new(
-		    all, json_pack("{s:s, s:s, s:s, s:s}", "pod", r->of->label, "uid", uid,
+		    all, json_pack("{s:s, s:s, s:s, s:s}", "pod", r->of->spec.label, "uid", uid,
 			     "service", s->of.rows[r->lost]->name, "why", r->why));
 	}
 	return all;

@@ -53,7 +53,7 @@ static void on_broken(void *ctx, enum rpc_rule what, unsigned connections)
 	};
 	struct pod_server *s = ctx;
 
-	log_warn_limited(&s->log, s->context->pod->label, "%u of its connections ended: %s",
+	log_warn_limited(&s->log, s->context->pod->spec.label, "%u of its connections ended: %s",
 	    connections, rpc_rule_text(what));
 	while (connections-- > 0)
 		limits_hit(s->limits, limits[what]);
@@ -86,7 +86,7 @@ static void tell_held(struct pod_server *s)
 	if (s->telling || s->held == s->told)
 		return;
 	s->told = s->held;
-	link_pod_holds(c->shared->link, &s->telling, &c->pod->uid, s->held, on_told, s);
+	link_pod_holds(c->shared->link, &s->telling, &c->pod->spec.uid, s->held, on_told, s);
 }
 
 static void on_held(void *ctx, int64_t bytes)
@@ -105,8 +105,8 @@ static bool refuse_call(struct pod_server *s, struct rpc_stream *st)
 	enum limits_verdict v = limits_attempt(s->limits);
 
 	if (v == LIMITS_FLOOD) {
-		log_warn_limited(
-		    &s->log, s->context->pod->label, "a flood of calls: all connections ended");
+		log_warn_limited(&s->log, s->context->pod->spec.label,
+		    "a flood of calls: all connections ended");
 		rpc_server_cut_all(s->rpc);
 		rpc_refuse_connection(st);
 	} else if (v == LIMITS_WAIT)
@@ -125,7 +125,7 @@ static void on_call(void *ctx, struct rpc_stream *st, const char *method)
 	if (refuse_call(s, st))
 		return;
 	if (!pod_ask_call(s->context, st, method)) /* answered UNIMPLEMENTED */
-		log_debug(s->context->pod->label, "no such method: %s", method);
+		log_debug(s->context->pod->spec.label, "no such method: %s", method);
 }
 
 /* --- messages --- */

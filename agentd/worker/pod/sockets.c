@@ -38,8 +38,8 @@ static void refused(struct pod_sockets *s, const struct err *e)
 	const struct pod_context *c = s->context;
 
 	if (strcmp(s->why.msg, e->msg) != 0)
-		log_error(
-		    c->pod->label, "no sockets (tried again until they can be made): %s", e->msg);
+		log_error(c->pod->spec.label, "no sockets (tried again until they can be made): %s",
+		    e->msg);
 	s->why = *e;
 	s->why.code = ERR_UNAVAILABLE;
 	back_off_start(c->shared->loop, &s->again, ask, s);
@@ -119,7 +119,7 @@ static void ask(void *ctx)
 
 	uds_free(&s->uds);
 	s->uds = uds_new(c->shared->loop,
-	    &(struct uds_rig){c->shared->link, c->pod->uid, c->pod->label,
+	    &(struct uds_rig){c->shared->link, c->pod->spec.uid, c->pod->spec.label,
 		pod_server_rpc(c->server), .wait = s->until_s > 0},
 	    &events, s);
 }

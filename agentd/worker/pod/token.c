@@ -32,7 +32,8 @@ struct pod_token {
 const struct token *pod_token_valid(const struct pod_token *t, struct err *e)
 {
 	const struct pod *p = t->context->pod;
-	struct token_holder h = {p->ns, p->sa, &p->uid, .unbound = t->follow != NULL};
+	struct token_holder h = {
+	    p->spec.ns, p->spec.sa, &p->spec.uid, .unbound = t->follow != NULL};
 
 	if (!t->token.jwt) {
 		*e = t->why;
@@ -69,7 +70,7 @@ static void was_read(struct pod_token *t)
 	if (pod_token_valid(t, &e))
 		accounts_note(t->account, &t->token);
 	else
-		log_warn(t->context->pod->label, "no usable token: %s", e.msg);
+		log_warn(t->context->pod->spec.label, "no usable token: %s", e.msg);
 	pod_tell_token(t->context, false);
 	watch_expiry(t);
 }
@@ -90,7 +91,7 @@ static void on_file(void *ctx, const struct link_content *c)
 
 static void take_given(struct pod_token *t)
 {
-	const char *given = t->context->pod->token;
+	const char *given = t->context->pod->spec.token;
 
 	token_clear(&t->token);
 	(void)token_parse(&t->token, given, strlen(given), &t->why);
@@ -111,11 +112,11 @@ static void on_directory(void *s)
 	const struct pod_context *c = t->context;
 
 	t->has_directory = true;
-	if (c->pod->token)
+	if (c->pod->spec.token)
 		take_given(t);
 	else
-		t->follow =
-		    link_follow(c->shared->link, LINK_FOLLOW_TOKEN, &c->pod->uid, 0, on_file, t);
+		t->follow = link_follow(
+		    c->shared->link, LINK_FOLLOW_TOKEN, &c->pod->spec.uid, 0, on_file, t);
 }
 
 static int start(void *s, struct err *e)
@@ -124,8 +125,8 @@ static int start(void *s, struct err *e)
 
 	(void)e;
 	err_set(&t->why, ERR_UNAVAILABLE, "token: not read yet");
-	t->account =
-	    accounts_use(t->context->shared->accounts, t->context->pod->ns, t->context->pod->sa);
+	t->account = accounts_use(
+	    t->context->shared->accounts, t->context->pod->spec.ns, t->context->pod->spec.sa);
 	t->context->token = t;
 	return 0;
 }
@@ -151,7 +152,7 @@ static enum served served(void *s, struct err *why)
 	err_set(why, ERR_DENIED,
 	    "its token is of an account %s/%s that was deleted and made again: istiod refuses it "
 	    "(change tokenExpirationSeconds by one)",
-	    p->ns, p->sa);
+	    p->spec.ns, p->spec.sa);
 	return SERVED_HELD;
 }
 

@@ -50,7 +50,7 @@ struct manifest_dir {
 };
 
 struct reader {
-	struct pod *out;
+	struct pod_spec *out;
 	const char *file;
 	const struct yaml_doc *yaml;
 };
@@ -267,13 +267,14 @@ static int read_manifest(struct reader *r, json_t *root, struct err *e)
 	return 0;
 }
 
-int manifest_parse(struct pod *out, const char *file, const char *text, size_t len, struct err *e)
+int manifest_parse(
+    struct pod_spec *out, const char *file, const char *text, size_t len, struct err *e)
 {
 	struct yaml_doc *y = yaml_doc_parse(text, len, e);
 	struct reader r = {out, file, y};
 	int rc;
 
-	*out = (struct pod){.proxy_uid = 1337, .proxy_gid = 1337, .machine = true};
+	*out = (struct pod_spec){.proxy_uid = 1337, .proxy_gid = 1337, .machine = true};
 	if (!y)
 		return wrap_at(&r, 0, e);
 	rc = read_manifest(&r, yaml_doc_root(y), e);
@@ -283,7 +284,7 @@ int manifest_parse(struct pod *out, const char *file, const char *text, size_t l
 	return rc;
 }
 
-void manifest_clear(struct pod *spec)
+void manifest_clear(struct pod_spec *spec)
 {
 	json_decref(take(spec->env));
 	json_decref(take(spec->labels));
@@ -335,7 +336,7 @@ static void note_refused(struct manifest_dir *m, const char *file, const struct 
 static int add_pod(struct manifest_dir *m, const struct link_content *c, struct err *e)
 {
 	struct reader at = {.file = c->name};
-	struct pod spec;
+	struct pod_spec spec;
 	int rc;
 
 	if (!c->data) {

@@ -12,7 +12,7 @@
 struct err;
 struct loop;
 struct manifest_dir;
-struct pod;
+struct pod_spec;
 struct pod_registry;
 struct link;
 
@@ -22,5 +22,6 @@ void manifest_dir_free(struct manifest_dir **m);
 json_t *manifest_dir_refused(const struct manifest_dir *m); /* [{file, why}] */
 
 /* The parser alone (fuzzed).  On success `out` owns its json: manifest_clear(). */
-int manifest_parse(struct pod *out, const char *file, const char *text, size_t len, struct err *e);
-void manifest_clear(struct pod *spec);
+int manifest_parse(
+    struct pod_spec *out, const char *file, const char *text, size_t len, struct err *e);
+void manifest_clear(struct pod_spec *spec);

@@ -36,16 +36,16 @@ struct pod_registry *pod_registry_new(const struct pod_observer *o, void *ctx)
 
 static void drop_json(struct pod *p)
 {
-	json_decref(p->env);
-	json_decref(p->labels);
-	json_decref(p->annotations);
-	json_decref(p->redirect);
+	json_decref(p->spec.env);
+	json_decref(p->spec.labels);
+	json_decref(p->spec.annotations);
+	json_decref(p->spec.redirect);
 }
 
 static void pod_free(struct pod *p)
 {
 	drop_json(p);
-	secret_free(p->token);
+	secret_free(p->spec.token);
 	free(p);
 }
 
@@ -66,7 +66,7 @@ struct pod *pod_find(const struct pod_registry *r, const struct uuid *uid)
 	struct pod *p;
 
 	LL_FOREACH (r->pods, p)
-		if (uuid_equal(&p->uid, uid))
+		if (uuid_equal(&p->spec.uid, uid))
 			return p;
 	return NULL;
 }
@@ -114,12 +114,12 @@ bool pod_registry_is_settled(const struct pod_registry *r)
  */
 static int by_label(const struct pod *a, const struct pod *b)
 {
-	int c = strcmp(a->label, b->label);
+	int c = strcmp(a->spec.label, b->spec.label);
 
-	return c ? c : memcmp(&a->uid, &b->uid, sizeof(a->uid));
+	return c ? c : memcmp(&a->spec.uid, &b->spec.uid, sizeof(a->spec.uid));
 }
 
-static int check_names(const struct pod *spec, struct err *e)
+static int check_names(const struct pod_spec *spec, struct err *e)
 {
 	if (!identity_valid_ns(spec->ns))
 		return err_set(e, ERR_INVALID, "the namespace is not a DNS label");
@@ -135,38 +135,39 @@ static json_t *object_or_empty(json_t *o)
 	return o ? json_incref(o) : json_object();
 }
 
-static void take_over(struct pod *p, const struct pod *spec)
+static void take_over(struct pod *p, const struct pod_spec *spec)
 {
-	p->env = object_or_empty(spec->env);
-	p->labels = object_or_empty(spec->labels);
-	p->annotations = object_or_empty(spec->annotations);
-	p->redirect = object_or_empty(spec->redirect);
-	p->proxy_uid = spec->proxy_uid ? spec->proxy_uid : PROXY_ID_DEFAULT;
-	p->proxy_gid = spec->proxy_gid ? spec->proxy_gid : PROXY_ID_DEFAULT;
-	p->by_certificate = spec->by_certificate;
-	p->machine = spec->machine;
-	p->running = spec->running;
-	p->redirected = spec->redirected;
-	memcpy(p->locality, spec->locality, sizeof(p->locality));
+	p->spec.env = object_or_empty(spec->env);
+	p->spec.labels = object_or_empty(spec->labels);
+	p->spec.annotations = object_or_empty(spec->annotations);
+	p->spec.redirect = object_or_empty(spec->redirect);
+	p->spec.proxy_uid = spec->proxy_uid ? spec->proxy_uid : PROXY_ID_DEFAULT;
+	p->spec.proxy_gid = spec->proxy_gid ? spec->proxy_gid : PROXY_ID_DEFAULT;
+	p->spec.by_certificate = spec->by_certificate;
+	p->spec.machine = spec->machine;
+	p->spec.running = spec->running;
+	p->spec.redirected = spec->redirected;
+	memcpy(p->spec.locality, spec->locality, sizeof(p->spec.locality));
 }
 
 static bool same_content(const struct pod *a, const struct pod *b)
 {
-	return a->proxy_uid == b->proxy_uid && a->proxy_gid == b->proxy_gid &&
-	       a->by_certificate == b->by_certificate && a->machine == b->machine &&
-	       !strcmp(a->locality, b->locality) && json_equal(a->env, b->env) &&
-	       json_equal(a->labels, b->labels) && json_equal(a->annotations, b->annotations) &&
-	       json_equal(a->redirect, b->redirect);
+	return a->spec.proxy_uid == b->spec.proxy_uid && a->spec.proxy_gid == b->spec.proxy_gid &&
+	       a->spec.by_certificate == b->spec.by_certificate &&
+	       a->spec.machine == b->spec.machine && !strcmp(a->spec.locality, b->spec.locality) &&
+	       json_equal(a->spec.env, b->spec.env) && json_equal(a->spec.labels, b->spec.labels) &&
+	       json_equal(a->spec.annotations, b->spec.annotations) &&
+	       json_equal(a->spec.redirect, b->spec.redirect);
 }
 
-static int change(struct pod_registry *r, struct pod *p, const struct pod *spec, struct err *e)
+static int change(struct pod_registry *r, struct pod *p, const struct pod_spec *spec, struct err *e)
 {
 	struct pod fresh = {0};
 
-	if (strcmp(p->ns, spec->ns) != 0 || strcmp(p->name, spec->name) != 0 ||
-	    strcmp(p->sa, spec->sa) != 0)
-		return err_set(
-		    e, ERR_DENIED, "this uid is the pod %s of service account %s", p->label, p->sa);
+	if (strcmp(p->spec.ns, spec->ns) != 0 || strcmp(p->spec.name, spec->name) != 0 ||
+	    strcmp(p->spec.sa, spec->sa) != 0)
+		return err_set(e, ERR_DENIED, "this uid is the pod %s of service account %s",
+		    p->spec.label, p->spec.sa);
 	take_over(&fresh, spec);
 	if (same_content(p, &fresh)) {
 		drop_json(&fresh);
@@ -180,7 +181,7 @@ static int change(struct pod_registry *r, struct pod *p, const struct pod *spec,
 }
 
 int pod_add(
-    struct pod_registry *r, struct pod_source *source, const struct pod *spec, struct err *e)
+    struct pod_registry *r, struct pod_source *source, const struct pod_spec *spec, struct err *e)
 {
 	struct pod *p = pod_find(r, &spec->uid);
 
@@ -192,13 +193,13 @@ int pod_add(
 	if (p)
 		return change(r, p, spec, e);
 	p = mem_zalloc(sizeof(*p));
-	p->uid = spec->uid;
-	memcpy(p->ns, spec->ns, sizeof(p->ns));
-	memcpy(p->name, spec->name, sizeof(p->name));
-	memcpy(p->sa, spec->sa, sizeof(p->sa));
-	(void)snprintf(p->label, sizeof(p->label), "%s/%s", p->ns, p->name);
+	p->spec.uid = spec->uid;
+	memcpy(p->spec.ns, spec->ns, sizeof(p->spec.ns));
+	memcpy(p->spec.name, spec->name, sizeof(p->spec.name));
+	memcpy(p->spec.sa, spec->sa, sizeof(p->spec.sa));
+	(void)snprintf(p->spec.label, sizeof(p->spec.label), "%s/%s", p->spec.ns, p->spec.name);
 	p->source = source;
-	p->token = secret_dup(spec->token);
+	p->spec.token = secret_dup(spec->token);
 	err_set(&p->state, ERR_UNAVAILABLE, "starting");
 	take_over(p, spec);
 	p->registry = r;
@@ -209,10 +210,10 @@ int pod_add(
 
 void pod_set_token(struct pod *p, const char *token)
 {
-	if (p->token && !strcmp(p->token, token))
+	if (p->spec.token && !strcmp(p->spec.token, token))
 		return;
-	secret_free(p->token);
-	p->token = secret_dup(token);
+	secret_free(p->spec.token);
+	p->spec.token = secret_dup(token);
 	p->registry->observer->token(p->registry->ctx, p);
 }
 

@@ -7,15 +7,12 @@
  */
 #pragma once
 #include "common/err.h"
-#include "common/uuid.h"
-#include <jansson.h>
+#include "mesh/pod.h"
 #include <stdbool.h>
 
 struct pod;
 struct pod_registry;
 struct pod_services; /* the observer's own */
-
-enum { POD_LABEL_SIZE = 64 + 254, POD_LOCALITY_SIZE = 254 };
 
 /* Who announces pods.  Outlives them; embed it with the rest zeroed. */
 struct pod_source {
@@ -29,21 +26,7 @@ struct pod_source {
 };
 
 struct pod {
-	struct uuid uid;
-	char ns[64], name[254], sa[254];
-	char label[POD_LABEL_SIZE];         /* "ns/name": how logs and agentctl call it */
-	json_t *env, *labels, *annotations; /* objects of strings, never NULL in the registry */
-	json_t *redirect;                   /* the same: what the source says of its traffic */
-	unsigned proxy_uid, proxy_gid;      /* of Envoy, default 1337 */
-	bool machine; /* root wrote its manifest: it may register, and is probed (security-rules.md
-			 3) */
-	char locality[POD_LOCALITY_SIZE]; /* "REGION/ZONE/SUBZONE"; "": its labels say */
-	bool
-	    by_certificate; /* to istiod it shows its certificate; its token is for the first one */
-	/* An agentd before this one served it: settings of the node that are others than then bound
-	 * it, and do not refuse it (security-rules.md G10). */
-	bool running, redirected;  /* redirected: by eBPF, and so it goes on if it names no mode */
-	char *token;               /* secret, from the source; NULL: a file is followed */
+	struct pod_spec spec; /* what its source declares; no field of it is NULL but the token */
 	struct pod_source *source; /* who announced it */
 	struct err state; /* code 0: served in full; else why not; ERR_UNAVAILABLE: not yet */
 	struct err away;  /* why its Envoy cannot be served, whatever we do; code 0: it can */
@@ -78,7 +61,7 @@ void pod_source_add(struct pod_registry *r, struct pod_source *source);
  * refused, because a name is not valid, the uid is another source's, or the identity differs from
  * the one it was added with. */
 int pod_add(
-    struct pod_registry *r, struct pod_source *source, const struct pod *spec, struct err *e);
+    struct pod_registry *r, struct pod_source *source, const struct pod_spec *spec, struct err *e);
 void pod_set_token(struct pod *p, const char *token);
 void pod_remove(struct pod_registry *r, const struct pod_source *source, const struct uuid *uid);
 /* The source has announced all it had. */

@@ -3,13 +3,13 @@
 #pragma once
 #include "common/err.h"
 #include "mesh/node.h"
+#include "mesh/pod.h"
 #include "node_context.h"
-#include "worker/pods/pod.h"
 #include <jansson.h>
 #include <stdbool.h>
 
 struct fixture {
-	struct pod pod; /* demo/web-0, service account web */
+	struct pod_spec pod; /* demo/web-0, service account web */
 	struct node *node;
 	struct err e; /* of the last refusal */
 };

@@ -3,8 +3,8 @@
  */
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/pod.h"
 #include "mesh/traffic.h"
-#include "worker/pods/pod.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 #define TRAFFIC "traffic.sidecar.istio.io/"
 
-static struct pod pod;
+static struct pod_spec pod;
 static struct redirect_node node;
 static struct redirect_plan plan;
 static struct err e;
@@ -25,7 +25,7 @@ static struct err e;
 static int setup(void **state)
 {
 	(void)state;
-	pod = (struct pod){.redirect = json_object(),
+	pod = (struct pod_spec){.redirect = json_object(),
 	    .annotations = json_object(),
 	    .env = json_object(),
 	    .proxy_uid = 1337,

@@ -136,7 +136,7 @@ static void on_incoming(void *ctx, struct rpc_stream *s, const char *method)
 	end_pair(w);
 	w->pair.flavour = strcmp(method, SOTW_METHOD) == 0 ? DISCOVERY_SOTW : DISCOVERY_DELTA;
 	rpc_accept(s, &w->pair.down, &events, w);
-	istiod_turn(w->istiod, &w->turn, &w->pod.uid, on_turn, w);
+	istiod_turn(w->istiod, &w->turn, &w->pod.spec.uid, on_turn, w);
 }
 
 static int on_local(void *ctx, const struct rpc_msg *m, struct err *e)

@@ -79,10 +79,10 @@ static int setup(void **state)
 	w->loop = fake_loop();
 	w->rpc = rpc_new(w->loop);
 	w->istiod = istiod_new(w->loop, w->rpc, NULL, &carried_plane, 0);
-	strcpy(w->pod.ns, "demo");
-	strcpy(w->pod.name, "web-0");
-	strcpy(w->pod.label, "demo/web-0");
-	uuid_parse(&w->pod.uid, "11111111-1111-1111-1111-111111111111");
+	strcpy(w->pod.spec.ns, "demo");
+	strcpy(w->pod.spec.name, "web-0");
+	strcpy(w->pod.spec.label, "demo/web-0");
+	uuid_parse(&w->pod.spec.uid, "11111111-1111-1111-1111-111111111111");
 	w->token.jwt = "the-token";
 	w->server = rpc_server_new(w->rpc, &options, on_incoming, w);
 	w->xds = xds_proxy_new(&w->pod, NULL, w->istiod, &owner);
@@ -195,7 +195,8 @@ static void envoy_is_held_until_its_turn_comes(void **state)
 	fake_istiod_hold(w->istiod, true);
 	down = call(w, SOTW_METHOD);
 	assert_true(fake_rpc_paused(down));
-	assert_memory_equal(fake_istiod_first_pod(w->istiod), &w->pod.uid, sizeof(w->pod.uid));
+	assert_memory_equal(
+	    fake_istiod_first_pod(w->istiod), &w->pod.spec.uid, sizeof(w->pod.spec.uid));
 	assert_dump(w, "why_not", "\"waiting for its turn at istiod\"");
 	/* The first arrives in spite of the pause, the second stays with rpc. */
 	SOTW(w, down, .node_id = ENVOYS_NODE, .type = TYPE_CLUSTER);

@@ -211,9 +211,9 @@ static void test_from_publish_to_unpublish(void **state)
 	struct link_kept k;
 
 	assert_int_equal(w->added, 1);
-	assert_string_equal(w->pod->label, "demo/web-0");
-	assert_non_null(w->pod->token);
-	assert_false(w->pod->running);
+	assert_string_equal(w->pod->spec.label, "demo/web-0");
+	assert_non_null(w->pod->spec.token);
+	assert_false(w->pod->spec.running);
 	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
 	assert_string_equal(state_of(w), "starting");
 	ready(w);
@@ -674,7 +674,7 @@ static void test_a_pod_whose_mount_is_there_runs(void **state)
 	assert_int_equal(csi_volumes_adopt(w->volumes, &t, NULL, true, &e), 0);
 	publish(w);
 	assert_int_equal(w->added, 1);
-	assert_true(w->pod->running);
+	assert_true(w->pod->spec.running);
 	fake_link_put(w->link, NULL);
 	mounted(w);
 }
@@ -700,7 +700,8 @@ static void test_republish_brings_a_token(void **state)
 	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 1);
 	kept(w);
 	assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 0);
-	assert_non_null(strstr(fake_link_kept_at(w->link, LINK_STATE_POD, 0).data, w->pod->token));
+	assert_non_null(
+	    strstr(fake_link_kept_at(w->link, LINK_STATE_POD, 0).data, w->pod->spec.token));
 	assert_int_equal(w->tokens, 2);
 }
 
@@ -730,12 +731,12 @@ static void test_republish_with_a_bad_token(void **state)
 	json_t *o;
 
 	publish_all(w);
-	was = mem_strdup(w->pod->token);
+	was = mem_strdup(w->pod->spec.token);
 	csi_ask_token(&w->ask, "web", 1600000000);
 	answered(publish(w), RPC_OK, "");
 	json_object_clear(w->ask.secrets);
 	answered(publish(w), RPC_OK, "");
-	assert_string_equal(w->pod->token, was);
+	assert_string_equal(w->pod->spec.token, was);
 	assert_int_equal(w->tokens, 0);
 	o = csi_volume_dump(w->volumes, &w->uid);
 	assert_non_null(strstr(json_string_value(json_object_get(o, "problem")), "tokenRequests"));
@@ -756,7 +757,8 @@ static void test_the_environment_stays(void **state)
 	csi_ask_say(&w->ask, "ISTIO_META_X", "2");
 	answered(publish(w), RPC_OK, "");
 	assert_int_equal(w->changed, 0);
-	assert_string_equal(json_string_value(json_object_get(w->pod->env, "ISTIO_META_X")), "1");
+	assert_string_equal(
+	    json_string_value(json_object_get(w->pod->spec.env, "ISTIO_META_X")), "1");
 }
 
 /* Nothing is changed by any of them. */

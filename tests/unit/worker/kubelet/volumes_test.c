@@ -157,12 +157,12 @@ static void test_adopted(void **state)
 	restore(w, &v, 1);
 	assert_int_equal(w->added, 1);
 	p = pod_find(w->pods, &w->uid);
-	assert_string_equal(p->label, "demo/web-0");
-	assert_string_equal(p->sa, "web");
-	assert_string_equal(json_string_value(json_object_get(p->env, "A")), "1");
-	assert_string_equal(json_string_value(json_object_get(p->labels, "app")), "web");
-	assert_non_null(p->token);
-	assert_true(p->running && p->redirected);
+	assert_string_equal(p->spec.label, "demo/web-0");
+	assert_string_equal(p->spec.sa, "web");
+	assert_string_equal(json_string_value(json_object_get(p->spec.env, "A")), "1");
+	assert_string_equal(json_string_value(json_object_get(p->spec.labels, "app")), "web");
+	assert_non_null(p->spec.token);
+	assert_true(p->spec.running && p->spec.redirected);
 	assert_string_equal(state_of(w), "published");
 	assert_int_equal(fake_link_kept(w->link, LINK_STATE_POD), 1);
 }

@@ -165,8 +165,8 @@ static int setup(void **state)
 {
 	static struct pod_source source = {.name = "test"};
 	static const struct pod_observer observer = {on_pod, on_pod, on_pod, on_pod, NULL};
-	struct pod served = {.uid = {{1}}, .ns = "demo", .name = "a", .sa = "web"};
-	struct pod refused = {.uid = {{2}}, .ns = "demo", .name = "b", .sa = "web"};
+	struct pod_spec served = {.uid = {{1}}, .ns = "demo", .name = "a", .sa = "web"};
+	struct pod_spec refused = {.uid = {{2}}, .ns = "demo", .name = "b", .sa = "web"};
 	struct err e;
 
 	(void)state;

@@ -55,7 +55,7 @@ static int setup(void **state)
 {
 	static struct pod_source source = {.name = "test"};
 	static const struct pod_observer observer = {on_pod, on_pod, on_pod, on_pod, NULL};
-	struct pod spec = {.uid = pod, .ns = "demo", .name = "web", .sa = "web"};
+	struct pod_spec spec = {.uid = pod, .ns = "demo", .name = "web", .sa = "web"};
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	struct err e;
 

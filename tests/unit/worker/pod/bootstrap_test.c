@@ -95,7 +95,7 @@ const struct istiod_options *istiod_options(const struct istiod *i)
 
 static struct agent_shared shared;
 static const struct plane plane;
-static struct pod pod = {.uid = {{1}}};
+static struct pod pod = {.spec.uid = {{1}}};
 static struct pod_context context = {.shared = &shared, .plane = &plane, .pod = &pod};
 static const struct pod_service *const row = &pod_bootstrap_service;
 static const char *const ips[] = {"10.0.0.1"};
@@ -121,12 +121,12 @@ static int teardown(void **state)
 
 static int written(void)
 {
-	return fake_link_writes(shared.link, &pod.uid, LINK_FILE_BOOTSTRAP);
+	return fake_link_writes(shared.link, &pod.spec.uid, LINK_FILE_BOOTSTRAP);
 }
 
 static void answer(const char *why)
 {
-	fake_link_wrote(shared.link, &pod.uid, LINK_FILE_BOOTSTRAP, why);
+	fake_link_wrote(shared.link, &pod.spec.uid, LINK_FILE_BOOTSTRAP, why);
 }
 
 /* "": there is no reason. */

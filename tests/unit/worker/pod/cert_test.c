@@ -165,7 +165,8 @@ static int setup(void **state)
 	(void)state;
 	memset(&world, 0, sizeof(world));
 	settings = (struct node_settings){.ttl_s = 3600, .cert_signer = "a-signer"};
-	pod = (struct pod){.uid = {{1}}, .ns = "demo", .sa = "web", .label = "demo/web-0"};
+	pod = (struct pod){
+	    .spec.uid = {{1}}, .spec.ns = "demo", .spec.sa = "web", .spec.label = "demo/web-0"};
 	shared = (struct agent_shared){.loop = fake_loop(), .link = fake_link(), .pcds = true};
 	s = row_start(row, &context);
 	return 0;
@@ -218,8 +219,8 @@ static void said(const char *what)
 
 static const char *written(int times)
 {
-	assert_int_equal(fake_link_writes(shared.link, &pod.uid, LINK_FILE_ROOT), times);
-	return times ? fake_link_written(shared.link, &pod.uid, LINK_FILE_ROOT, NULL) : "";
+	assert_int_equal(fake_link_writes(shared.link, &pod.spec.uid, LINK_FILE_ROOT), times);
+	return times ? fake_link_written(shared.link, &pod.spec.uid, LINK_FILE_ROOT, NULL) : "";
 }
 
 static void the_first_word_about_the_token_subscribes(void **state)
@@ -265,7 +266,7 @@ static void a_pod_may_have_its_own(void **state)
 static void what_it_shows_istiod_is_its_own(void **state)
 {
 	(void)state;
-	pod.by_certificate = true;
+	pod.spec.by_certificate = true;
 	world.unknown = true; /* what there is to show */
 	row->token(s, false);
 	assert_int_equal(world.subscribed, 0);
@@ -405,14 +406,14 @@ static void a_root_that_is_not_written_is_a_problem(void **state)
 	assert_int_equal(row->progress(s, &why), POD_FINE);
 	give("one\n");
 	assert_int_equal(row->progress(s, &why), POD_FINE); /* nobody waits for it */
-	fake_link_wrote(shared.link, &pod.uid, LINK_FILE_ROOT, "no room");
+	fake_link_wrote(shared.link, &pod.spec.uid, LINK_FILE_ROOT, "no room");
 	assert_int_equal(row->progress(s, &why), POD_DEGRADED);
 	assert_non_null(strstr(why->msg, "root-cert.pem"));
 	give("two\n"); /* the newest one is written, not the one that failed */
-	fake_link_wrote(shared.link, &pod.uid, LINK_FILE_ROOT, "no room");
+	fake_link_wrote(shared.link, &pod.spec.uid, LINK_FILE_ROOT, "no room");
 	fake_loop_advance(shared.loop, 36 * 1000);
 	assert_string_equal(written(3), "two\n");
-	fake_link_wrote(shared.link, &pod.uid, LINK_FILE_ROOT, NULL);
+	fake_link_wrote(shared.link, &pod.spec.uid, LINK_FILE_ROOT, NULL);
 	why = NULL;
 	assert_int_equal(row->progress(s, &why), POD_FINE);
 	assert_null(why);

@@ -55,7 +55,7 @@ void pod_set_away(struct pod *p, const struct err *why)
 /* --- the tests --- */
 
 static struct agent_shared shared;
-static struct pod pod = {.uid = {{1}}, .label = "demo/web"};
+static struct pod pod = {.spec.uid = {{1}}, .spec.label = "demo/web"};
 static struct pod_context context = {.shared = &shared, .pod = &pod};
 static const struct pod_service *const row = &pod_directory_service;
 static void *d;
@@ -99,7 +99,7 @@ static void everything_begins_when_it_is_there(void **state)
 {
 	(void)state;
 	assert_int_equal(progress(0, NULL), POD_BEGINS);
-	fake_link_added(shared.link, &pod.uid, NULL);
+	fake_link_added(shared.link, &pod.spec.uid, NULL);
 	assert_int_equal(told.directory, 1);
 	assert_int_equal(told.progress, 1);
 	assert_int_equal(progress(0, NULL), POD_FINE);
@@ -111,13 +111,13 @@ static void it_is_asked_for_until_it_is_there(void **state)
 	(void)state;
 	for (int i = 0; i < 10; i++) {
 		assert_int_equal(fake_link_waiting(shared.link, LINK_POD_ADD), 1);
-		fake_link_added(shared.link, &pod.uid, "mkdir: no room");
+		fake_link_added(shared.link, &pod.spec.uid, "mkdir: no room");
 		assert_int_equal(progress(ERR_UNAVAILABLE, "mkdir: no room"), POD_HELD);
 		assert_int_equal(fake_link_waiting(shared.link, LINK_POD_ADD), 0);
 		fake_loop_advance(shared.loop, 36 * 1000); /* 30 s and a fifth, at most */
 	}
 	assert_int_equal(told.directory, 0);
-	fake_link_added(shared.link, &pod.uid, NULL);
+	fake_link_added(shared.link, &pod.spec.uid, NULL);
 	assert_int_equal(told.directory, 1);
 	assert_int_equal(progress(0, NULL), POD_FINE);
 	fake_loop_advance(shared.loop, 3600 * 1000);
@@ -129,7 +129,7 @@ static void a_full_node_refuses(void **state)
 {
 	(void)state;
 	fake_link_refuse_with(shared.link, EUSERS);
-	fake_link_added(shared.link, &pod.uid, "there are 2 pods already");
+	fake_link_added(shared.link, &pod.spec.uid, "there are 2 pods already");
 	assert_int_equal(progress(EUSERS, "there are 2 pods already"), POD_HELD);
 	fake_loop_advance(shared.loop, 1000);
 	assert_int_equal(fake_link_waiting(shared.link, LINK_POD_ADD), 1); /* all the same */
@@ -140,7 +140,7 @@ static void made_anew_it_is_there(void **state)
 {
 	(void)state;
 	fake_link_refuse_with(shared.link, ESTALE);
-	fake_link_added(shared.link, &pod.uid, "made anew");
+	fake_link_added(shared.link, &pod.spec.uid, "made anew");
 	assert_int_equal(told.away, 1);
 	assert_int_equal(told.directory, 1);
 	assert_int_equal(progress(0, NULL), POD_FINE);
@@ -153,15 +153,15 @@ static void notes_are_passed_on(void **state)
 	const struct err e = {EROFS, "cannot be made again"};
 
 	(void)state;
-	fake_link_added(shared.link, &pod.uid, NULL);
-	fake_link_note_pod(shared.link, &pod.uid,
+	fake_link_added(shared.link, &pod.spec.uid, NULL);
+	fake_link_note_pod(shared.link, &pod.spec.uid,
 	    &(struct link_pod_note){.lost = 1U << LINK_FILE_ROOT, .restored = 7, .why = &e});
 	assert_int_equal(told.lost, 1U << LINK_FILE_ROOT);
 	assert_int_equal(told.progress, 2);
 	assert_int_equal(progress(EROFS, e.msg), POD_DEGRADED); /* it runs */
 	assert_metric("agentd_pod_files_restored_total 7\n");
 	told.lost = 0;
-	fake_link_note_pod(shared.link, &pod.uid, &(struct link_pod_note){.restored = 8});
+	fake_link_note_pod(shared.link, &pod.spec.uid, &(struct link_pod_note){.restored = 8});
 	assert_int_equal(told.lost, 0);
 	assert_int_equal(progress(0, NULL), POD_FINE);
 }
@@ -169,7 +169,7 @@ static void notes_are_passed_on(void **state)
 static void ended_while_it_waits(void **state)
 {
 	(void)state;
-	fake_link_added(shared.link, &pod.uid, "no room");
+	fake_link_added(shared.link, &pod.spec.uid, "no room");
 	row_stop(row, &d);
 	fake_loop_advance(shared.loop, 3600 * 1000);
 	assert_int_equal(fake_link_waiting(shared.link, LINK_POD_ADD), 0);

@@ -29,7 +29,7 @@
 
 #include <cmocka.h>
 
-static struct pod pod = {.uid = {{1}}, .ns = "demo", .label = "demo/web"};
+static struct pod pod = {.spec.uid = {{1}}, .spec.ns = "demo", .spec.label = "demo/web"};
 static struct redirect_plan plan;
 static struct agent_shared shared;
 static struct pod_context context = {.shared = &shared, .pod = &pod, .plan = &plan};
@@ -189,9 +189,9 @@ static int some_socket(int type)
 static void give_both(void)
 {
 	fake_link_listening(
-	    shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
+	    shared.link, &pod.spec.uid, LINK_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
 	fake_link_listening(
-	    shared.link, &pod.uid, LINK_LISTEN_DNS_TCP, some_socket(SOCK_STREAM), NULL);
+	    shared.link, &pod.spec.uid, LINK_LISTEN_DNS_TCP, some_socket(SOCK_STREAM), NULL);
 }
 
 static void asked_for_when_the_pod_is_live(void **state)
@@ -219,14 +219,14 @@ static void refused_and_asked_for_again(void **state)
 	(void)state;
 	start();
 	row->netns(d, true);
-	fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "in use");
+	fake_link_listening(shared.link, &pod.spec.uid, LINK_LISTEN_DNS_UDP, -1, "in use");
 	assert_true(says("why_not", "in use"));
 	fake_loop_advance(shared.loop, 9999);
 	assert_int_equal(fake_link_waiting(shared.link, LINK_LISTEN), 0);
 	fake_loop_advance(shared.loop, 1);
 	fake_link_listening(
-	    shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
-	fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_TCP, -1, "in use");
+	    shared.link, &pod.spec.uid, LINK_LISTEN_DNS_UDP, some_socket(SOCK_DGRAM), NULL);
+	fake_link_listening(shared.link, &pod.spec.uid, LINK_LISTEN_DNS_TCP, -1, "in use");
 	assert_true(says("answers", "no"));
 	fake_loop_advance(shared.loop, 10000);
 	give_both();
@@ -241,12 +241,13 @@ static void stopped_at_any_time(void **state)
 		start();
 		row->netns(d, true);
 		if (step == 3)
-			fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP, -1, "no");
+			fake_link_listening(
+			    shared.link, &pod.spec.uid, LINK_LISTEN_DNS_UDP, -1, "no");
 		else if (step)
-			fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_UDP,
+			fake_link_listening(shared.link, &pod.spec.uid, LINK_LISTEN_DNS_UDP,
 			    some_socket(SOCK_DGRAM), NULL);
 		if (step == 2)
-			fake_link_listening(shared.link, &pod.uid, LINK_LISTEN_DNS_TCP,
+			fake_link_listening(shared.link, &pod.spec.uid, LINK_LISTEN_DNS_TCP,
 			    some_socket(SOCK_STREAM), NULL);
 		row_stop(row, &d);
 		assert_int_equal(fake_link_live(shared.link), 0);

@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-static struct pod pod = {.label = "demo/vm"};
+static struct pod pod = {.spec.label = "demo/vm"};
 static struct agent_shared shared;
 static struct pod_context context = {.shared = &shared, .pod = &pod};
 static const struct pod_service *const row = &pod_health_service;

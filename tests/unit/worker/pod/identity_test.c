@@ -127,12 +127,12 @@ void pair_clear(struct pair *p)
 
 static void begin(bool by_certificate)
 {
-	pod = (struct pod){.uid = {{1}},
-	    .ns = "demo",
-	    .name = "vm",
-	    .sa = "web",
-	    .label = "demo/vm",
-	    .by_certificate = by_certificate};
+	pod = (struct pod){.spec.uid = {{1}},
+	    .spec.ns = "demo",
+	    .spec.name = "vm",
+	    .spec.sa = "web",
+	    .spec.label = "demo/vm",
+	    .spec.by_certificate = by_certificate};
 	memset(&world, 0, sizeof(world));
 	shared = (struct agent_shared){.loop = fake_loop(), .link = fake_link(), .planes = &plane};
 	world.start_s = loop_now_ms(shared.loop) / 1000;
@@ -162,7 +162,7 @@ static void file(enum link_followed what, const char *text)
 		err_set(&e, ENOENT, "not there");
 		c.e = &e;
 	}
-	fake_link_push(shared.link, what, &pod.uid, 0, &c);
+	fake_link_push(shared.link, what, &pod.spec.uid, 0, &c);
 }
 
 /* NULL: not there. */
@@ -226,7 +226,7 @@ static void a_pod_by_token_has_its_token_alone(void **state)
 	(void)state;
 	begin(false);
 	row->directory(s);
-	assert_false(fake_link_follows(shared.link, LINK_FOLLOW_KEY, &pod.uid, 0));
+	assert_false(fake_link_follows(shared.link, LINK_FOLLOW_KEY, &pod.spec.uid, 0));
 	assert_true(pod_identity_is_known(s));
 	assert_null(fake_istiod_presented(plane.istiod));
 	opens_by("no token");
@@ -363,11 +363,11 @@ static void what_is_issued_is_kept(void **state)
 	assert_string_equal(said("off_until"), "1970-01-01T00:00:10Z"); /* the token's end */
 	issued("KEY 1", "CERT 1 0 100");
 	assert_string_equal(fake_link_identity(shared.link), "KEY 1CERT 1 0 100");
-	fake_link_identity_done(shared.link, &pod.uid, ENOSPC, "No space left on device");
+	fake_link_identity_done(shared.link, &pod.spec.uid, ENOSPC, "No space left on device");
 	assert_non_null(strstr(said("why_not"), "No space left on device"));
 	shows("CERT 1 0 100"); /* it is good all the same */
 	later(1);
-	fake_link_identity_done(shared.link, &pod.uid, 0, NULL);
+	fake_link_identity_done(shared.link, &pod.spec.uid, 0, NULL);
 	assert_string_equal(said("why_not"), "");
 	later(50);
 	file(LINK_FOLLOW_KEPT, "KEY 1CERT 1 0 100");
@@ -375,7 +375,7 @@ static void what_is_issued_is_kept(void **state)
 	issued("KEY 1", "CERT 1 0 100"); /* told again */
 	issued("KEY 2", "CERT 2 10 100");
 	assert_string_equal(fake_link_identity(shared.link), "KEY 2CERT 2 10 100");
-	fake_link_identity_done(shared.link, &pod.uid, 0, NULL);
+	fake_link_identity_done(shared.link, &pod.spec.uid, 0, NULL);
 }
 
 static void a_refused_one_comes_after_the_token(void **state)
@@ -407,7 +407,7 @@ static void a_new_one_is_asked_for_once(void **state)
 	fake_istiod_refuse_certificate(plane.istiod);
 	assert_true(pod_identity_wants_new(s));
 	issued("KEY 2", "CERT 2 -20 100");
-	fake_link_identity_done(shared.link, &pod.uid, 0, NULL);
+	fake_link_identity_done(shared.link, &pod.spec.uid, 0, NULL);
 	shows("CERT 2 -20 100");
 	assert_false(pod_identity_wants_new(s));
 	fake_istiod_refuse_certificate(plane.istiod);
@@ -437,7 +437,7 @@ static void a_bad_file_is_named(void **state)
 	files(NULL, NULL, "BAD: torn");
 	assert_non_null(strstr(said("refused"), "\"kept certificate\": \"BAD: torn\""));
 	err_set(&e, EACCES, "is a key that others than root can read");
-	fake_link_push(shared.link, LINK_FOLLOW_KEY, &pod.uid, 0, &c);
+	fake_link_push(shared.link, LINK_FOLLOW_KEY, &pod.spec.uid, 0, &c);
 	assert_non_null(strstr(said("refused"), "\"provisioned certificate\": \"is a key that"));
 	assert_string_equal(said("credential"), "none");
 }

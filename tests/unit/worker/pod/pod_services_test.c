@@ -18,7 +18,7 @@
 
 static struct plane plane;
 static const struct agent_shared shared = {.planes = &plane};
-static struct pod pod = {.uid = {{1}}, .label = "demo/web"};
+static struct pod pod = {.spec.uid = {{1}}, .spec.label = "demo/web"};
 
 static struct {
 	char text[512];                        /* "first start, second start, ..." */

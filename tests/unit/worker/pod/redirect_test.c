@@ -24,7 +24,7 @@
 
 #include <cmocka.h>
 
-static struct pod pod = {.uid = {{1}}, .label = "demo/web"};
+static struct pod pod = {.spec.uid = {{1}}, .spec.label = "demo/web"};
 static struct redirect_plan plan;
 
 static const struct pod_service *const row = &pod_redirect_service;
@@ -118,7 +118,7 @@ static void test_a_strict_pod_is_held_until_it_is_in_force(void **state)
 	assert_non_null(strstr(pod_redirect_state(w->r)->msg, "cgroup"));
 	assert_int_equal(fake_redirect_rules()->strict, 1);
 	assert_int_equal(w->settled, 0);
-	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
+	fake_redirect_set(w->link, &pod.spec.uid, 3, NULL, NULL);
 	assert_int_equal(w->settled, 1);
 	assert_false(pod_redirect_holds(w->r));
 	assert_null(pod_redirect_state(w->r));
@@ -145,16 +145,16 @@ static void test_a_strict_pod_that_is_open_is_said_to_be(void **state)
 
 	start(w);
 	expect_open(w, false); /* nobody can be in a cgroup that is not there */
-	fake_redirect_set(w->link, &pod.uid, 0, NULL, "not on this node");
+	fake_redirect_set(w->link, &pod.spec.uid, 0, NULL, "not on this node");
 	expect_open(w, true);
 	fake_loop_advance(w->shared.loop, 1000);
-	fake_redirect_set(w->link, &pod.uid, 1, NULL, "still not, but the broker shut it");
+	fake_redirect_set(w->link, &pod.spec.uid, 1, NULL, "still not, but the broker shut it");
 	expect_open(w, false);
 	assert_true(pod_redirect_holds(w->r));
 	fake_loop_advance(w->shared.loop, 2000);
-	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
+	fake_redirect_set(w->link, &pod.spec.uid, 3, NULL, NULL);
 	expect_open(w, false);
-	fake_redirect_note(&pod.uid, "its processes are the node's", LINK_REDIRECT_LEFT);
+	fake_redirect_note(&pod.spec.uid, "its processes are the node's", LINK_REDIRECT_LEFT);
 	expect_open(w, true);
 	fake_redirect_counters(w->link, -1, "none today");
 }
@@ -169,7 +169,7 @@ static void test_its_probe_ports_are_shown(void **state)
 	plan.rules.rows[1] = (struct redirect_row){REDIRECT_PORT_INBOUND_EXCLUDE, 9090};
 	plan.rules.rows[2] = (struct redirect_row){REDIRECT_PORT_PROBE, 8081};
 	start(w);
-	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL); /* and the rules are let go */
+	fake_redirect_set(w->link, &pod.spec.uid, 3, NULL, NULL); /* and the rules are let go */
 	fake_redirect_counters(w->link, -1, "none today");
 	o = row_show(row, w->r, NULL);
 	auto_free char *text = json_dumps(json_object_get(o, "probe_ports"), JSON_COMPACT);
@@ -182,7 +182,7 @@ static void test_a_refused_strict_pod_stays_held(void **state)
 	struct world *w = *state;
 
 	start(w);
-	fake_redirect_set(w->link, &pod.uid, 0, NULL, "not on this node");
+	fake_redirect_set(w->link, &pod.spec.uid, 0, NULL, "not on this node");
 	assert_int_equal(w->settled, 1);
 	assert_true(pod_redirect_holds(w->r));
 	assert_string_equal(pod_redirect_state(w->r)->msg, "not on this node");
@@ -191,10 +191,10 @@ static void test_a_refused_strict_pod_stays_held(void **state)
 	/* The reason may go. */
 	assert_int_equal(fake_link_waiting(w->link, LINK_REDIRECT_SET), 0);
 	fake_loop_advance(w->shared.loop, 1000);
-	fake_redirect_set(w->link, &pod.uid, 0, NULL, "not on this node");
+	fake_redirect_set(w->link, &pod.spec.uid, 0, NULL, "not on this node");
 	fake_loop_advance(w->shared.loop, 2000);
 	assert_int_equal(fake_redirect_rules()->strict, 1);
-	fake_redirect_set(w->link, &pod.uid, 3, NULL, NULL);
+	fake_redirect_set(w->link, &pod.spec.uid, 3, NULL, NULL);
 	assert_false(pod_redirect_holds(w->r));
 	fake_redirect_counters(w->link, -1, "none today");
 	fake_loop_advance(w->shared.loop, 60000);
@@ -220,7 +220,7 @@ static void test_another_mode_lets_go(void **state)
 	assert_int_equal(fake_redirect_dels(), 1);
 	assert_false(pod_redirect_holds(w->r));
 	assert_null(pod_redirect_state(w->r));
-	fake_redirect_let_go(w->link, &pod.uid, NULL);
+	fake_redirect_let_go(w->link, &pod.spec.uid, NULL);
 	assert_null(pod_redirect_state(w->r));
 	assert_int_equal(w->settled, 0);
 }
@@ -233,7 +233,7 @@ static void test_what_stays_redirected_is_said(void **state)
 
 	plan = (struct redirect_plan){.mode = REDIRECT_MODE_NONE};
 	start(w);
-	fake_redirect_let_go(w->link, &pod.uid, "no exclusions");
+	fake_redirect_let_go(w->link, &pod.spec.uid, "no exclusions");
 	assert_int_equal(w->settled, 1);
 	assert_false(pod_redirect_holds(w->r));
 	assert_string_equal(pod_redirect_state(w->r)->msg, "no exclusions");
@@ -253,7 +253,7 @@ static void test_a_stop_asks_for_nothing(void **state)
 	assert_int_equal(fake_link_live(w->link), 0);
 	assert_int_equal(fake_redirect_dels(), 0);
 	assert_int_equal(w->settled, 0);
-	fake_redirect_note(&pod.uid, NULL, 0); /* to nobody */
+	fake_redirect_note(&pod.spec.uid, NULL, 0); /* to nobody */
 }
 
 static void test_what_is_counted_begins_at_the_baseline(void **state)
@@ -272,7 +272,7 @@ static void test_what_is_counted_begins_at_the_baseline(void **state)
 	rows[2].n[REDIRECT_DROP_GATE] = 1;
 	rows[3].n[REDIRECT_TO_OUTBOUND] = 9000; /* somebody else's */
 	start(w);
-	fake_redirect_set(w->link, &pod.uid, 3, &baseline, NULL);
+	fake_redirect_set(w->link, &pod.spec.uid, 3, &baseline, NULL);
 	assert_int_equal(dumped(w, "redirected"), 0); /* not mapped yet */
 	fake_redirect_counters(w->link, fd, NULL);
 	assert_int_equal(dumped(w, "redirected"), 7);
@@ -293,7 +293,7 @@ static void test_an_impossible_row_counts_nothing(void **state)
 	assert_int_equal(
 	    ftruncate(fd, REDIRECT_PODS_MAX * (off_t)sizeof(struct redirect_counters)), 0);
 	start(w);
-	fake_redirect_set(w->link, &pod.uid, REDIRECT_PODS_MAX + 1, NULL, NULL);
+	fake_redirect_set(w->link, &pod.spec.uid, REDIRECT_PODS_MAX + 1, NULL, NULL);
 	fake_redirect_counters(w->link, fd, NULL);
 	assert_int_equal(dumped(w, "redirected"), 0);
 }
@@ -305,24 +305,24 @@ static void test_the_broker_says_more_later(void **state)
 	const struct uuid other = {{9}};
 
 	start(w);
-	fake_redirect_note(&pod.uid, "too early", 0);
+	fake_redirect_note(&pod.spec.uid, "too early", 0);
 	assert_int_equal(w->settled, 0);
-	fake_redirect_set(w->link, &pod.uid, 1, NULL, NULL);
+	fake_redirect_set(w->link, &pod.spec.uid, 1, NULL, NULL);
 	fake_redirect_counters(w->link, -1, "none");
-	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_INBOUND);
+	fake_redirect_note(&pod.spec.uid, NULL, LINK_REDIRECT_INBOUND);
 	assert_true(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 1);
-	fake_redirect_note(&pod.uid, NULL, 0); /* its sandbox went */
+	fake_redirect_note(&pod.spec.uid, NULL, 0); /* its sandbox went */
 	assert_false(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 1);
 	assert_string_equal(w->noted, "+-");
 	fake_redirect_note(&other, "not ours", 0);
 	assert_null(pod_redirect_state(w->r));
-	fake_redirect_note(&pod.uid, "istio's own rules are there", 0);
+	fake_redirect_note(&pod.spec.uid, "istio's own rules are there", 0);
 	assert_string_equal(pod_redirect_state(w->r)->msg, "istio's own rules are there");
 	assert_false(dumped(w, "inbound"));
 	assert_int_equal(w->settled, 2);
-	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_INBOUND);
+	fake_redirect_note(&pod.spec.uid, NULL, LINK_REDIRECT_INBOUND);
 	assert_int_equal(w->settled, 3);
 	fake_redirect_note(NULL, NULL, 5); /* what it put back; about no pod */
 	assert_int_equal(w->settled, 3);
@@ -335,13 +335,13 @@ static void test_a_pod_that_was_left_alone_is_not_in_force(void **state)
 
 	start(w);
 	assert_int_equal(row->count(w->r), 1); /* it waits for its cgroup */
-	fake_redirect_set(w->link, &pod.uid, 1, NULL, NULL);
+	fake_redirect_set(w->link, &pod.spec.uid, 1, NULL, NULL);
 	fake_redirect_counters(w->link, -1, "none");
 	assert_int_equal(row->count(w->r), 0);
-	fake_redirect_note(&pod.uid, "hostNetwork", LINK_REDIRECT_LEFT);
+	fake_redirect_note(&pod.spec.uid, "hostNetwork", LINK_REDIRECT_LEFT);
 	assert_false(dumped(w, "in_force"));
 	assert_int_equal(row->count(w->r), 1);
-	fake_redirect_note(&pod.uid, NULL, LINK_REDIRECT_INBOUND);
+	fake_redirect_note(&pod.spec.uid, NULL, LINK_REDIRECT_INBOUND);
 	assert_true(dumped(w, "in_force") && dumped(w, "inbound"));
 	assert_int_equal(row->count(w->r), 0);
 }
@@ -355,7 +355,7 @@ static void test_a_pod_above_the_ceiling_is_named(void **state)
 
 	start(w);
 	fake_redirect_above("this node does not allow outbound exclusions");
-	fake_redirect_set(w->link, &pod.uid, 1, NULL, NULL);
+	fake_redirect_set(w->link, &pod.spec.uid, 1, NULL, NULL);
 	fake_redirect_counters(w->link, -1, "none");
 	fake_redirect_above(NULL);
 	assert_null(pod_redirect_state(w->r));
@@ -365,12 +365,12 @@ static void test_a_pod_above_the_ceiling_is_named(void **state)
 	json_decref(o);
 	said = pod_redirects_above(w->shared.redirect);
 	assert_non_null(strstr(said, "1 pod above"));
-	assert_non_null(strstr(said, pod.label));
+	assert_non_null(strstr(said, pod.spec.label));
 	free(said);
 	row_stop(row, &w->r);
 	assert_null(pod_redirects_above(w->shared.redirect));
 	start(w);
-	fake_redirect_set(w->link, &pod.uid, 1, NULL, NULL);
+	fake_redirect_set(w->link, &pod.spec.uid, 1, NULL, NULL);
 	assert_null(pod_redirects_above(w->shared.redirect));
 }
 

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-static struct pod pod = {.label = "demo/web"};
+static struct pod pod = {.spec.label = "demo/web"};
 static const struct agent_shared shared;
 static const struct plane plane;
 static struct pod_context context = {.shared = &shared, .plane = &plane, .pod = &pod};

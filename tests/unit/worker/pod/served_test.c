@@ -87,8 +87,8 @@ static int setup(void **state)
 	w.link = fake_link();
 	w.why = "refused";
 	for (int i = 0; i < PODS; i++) {
-		memset(&w.pods[i].uid, i + 1, sizeof(w.pods[i].uid));
-		snprintf(w.pods[i].label, sizeof(w.pods[i].label), "demo/%d", i);
+		memset(&w.pods[i].spec.uid, i + 1, sizeof(w.pods[i].spec.uid));
+		snprintf(w.pods[i].spec.label, sizeof(w.pods[i].spec.label), "demo/%d", i);
 		w.pods[i].services = (struct pod_services *)w.has[i];
 		w.pods[i].next = i + 1 < PODS ? &w.pods[i + 1] : NULL;
 		set(i, POD_HAS, POD_HAS);
@@ -121,7 +121,7 @@ static void assert_kept(int pod, const char *names)
 
 	for (int i = fake_link_kept(w.link, LINK_STATE_SERVED); i-- > 0;) {
 		k = fake_link_kept_at(w.link, LINK_STATE_SERVED, i);
-		if (!memcmp(k.id, w.pods[pod].uid.bytes, sizeof(w.pods[pod].uid.bytes)))
+		if (!memcmp(k.id, w.pods[pod].spec.uid.bytes, sizeof(w.pods[pod].spec.uid.bytes)))
 			break;
 	}
 	assert_int_equal(k.size, strlen(names));
@@ -266,8 +266,8 @@ static void who_goes_is_forgotten(void **state)
 {
 	(void)state;
 	w.pods[0].next = NULL;
-	pod_served_forget(w.s, &w.pods[1].uid);
-	pod_served_forget(w.s, &w.pods[1].uid);
+	pod_served_forget(w.s, &w.pods[1].spec.uid);
+	pod_served_forget(w.s, &w.pods[1].spec.uid);
 	assert_int_equal(fake_link_kept(w.link, LINK_STATE_SERVED), 1);
 	w.pods[0].next = &w.pods[1];
 	pod_served_look(w.s);
@@ -284,7 +284,7 @@ static void words_that_nobody_knows(void **state)
 	uint8_t id[LINK_STATE_ID_SIZE] = {0};
 
 	(void)state;
-	memcpy(id, w.pods[0].uid.bytes, sizeof(w.pods[0].uid.bytes));
+	memcpy(id, w.pods[0].spec.uid.bytes, sizeof(w.pods[0].spec.uid.bytes));
 	const struct link_kept k = {
 	    .kind = LINK_STATE_SERVED, .id = id, .data = text, .size = strlen(text)};
 	link_state_del(w.link, k.kind, k.id);

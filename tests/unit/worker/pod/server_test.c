@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-static struct pod pod = {.uid = {{1}}, .label = "demo/web"};
+static struct pod pod = {.spec.uid = {{1}}, .spec.label = "demo/web"};
 static struct agent_shared shared;
 static struct pod_context context = {.shared = &shared, .pod = &pod};
 static const struct pod_service *const row = &pod_server_service;
@@ -81,7 +81,7 @@ void link_pod_holds(struct link *p, struct link_call **slot, const struct uuid *
     link_done done, void *ctx)
 {
 	(void)p;
-	assert_true(uuid_equal(uid, &pod.uid));
+	assert_true(uuid_equal(uid, &pod.spec.uid));
 	assert_null(*slot);
 	*slot = (struct link_call *)&world;
 	world.slot = slot;

@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-static struct pod pod = {.uid = {{1}}, .label = "demo/web"};
+static struct pod pod = {.spec.uid = {{1}}, .spec.label = "demo/web"};
 static struct agent_shared shared;
 static struct pod_context context = {.shared = &shared, .pod = &pod};
 static const struct pod_service *const row = &pod_sockets_service;
@@ -86,7 +86,7 @@ struct uds *uds_new(
     struct loop *l, const struct uds_rig *rig, const struct uds_events *ev, void *ctx)
 {
 	(void)l;
-	assert_true(uuid_equal(&rig->pod, &pod.uid));
+	assert_true(uuid_equal(&rig->pod, &pod.spec.uid));
 	world.to = *ev;
 	world.ctx = ctx;
 	world.made++;

@@ -25,7 +25,8 @@
 #include <cmocka.h>
 
 static struct agent_shared shared;
-static struct pod pod = {.ns = "demo", .name = "web-0", .sa = "web", .label = "demo/web-0"};
+static struct pod pod = {
+    .spec.ns = "demo", .spec.name = "web-0", .spec.sa = "web", .spec.label = "demo/web-0"};
 static struct pod_context context = {.shared = &shared, .pod = &pod};
 static const struct pod_service *const row = &pod_token_service;
 static void *t;
@@ -46,7 +47,7 @@ static int setup(void **state)
 {
 	(void)state;
 	told = 0;
-	assert_true(uuid_parse(&pod.uid, RIG_UID));
+	assert_true(uuid_parse(&pod.spec.uid, RIG_UID));
 	shared.loop = fake_loop();
 	shared.link = fake_link();
 	shared.accounts = accounts_new();
@@ -68,7 +69,7 @@ static void put(const char *uid, const char *sa)
 {
 	auto_free char *jwt = rig_token(uid, "demo", sa, INT32_MAX);
 
-	fake_link_token(shared.link, &pod.uid, jwt);
+	fake_link_token(shared.link, &pod.spec.uid, jwt);
 }
 
 static void refused(const char *why)
@@ -105,16 +106,16 @@ static void a_given_one_names_its_pod(void **state)
 	struct err e;
 
 	(void)state;
-	pod.token = unbound;
+	pod.spec.token = unbound;
 	row->directory(t);
 	refused("it names no pod");
-	pod.token = good;
+	pod.spec.token = good;
 	row->token_given(t);
 	assert_non_null(pod_token_valid(t, &e));
-	pod.token = unbound;
+	pod.spec.token = unbound;
 	row->token_given(t);
 	refused("it names no pod");
-	pod.token = NULL;
+	pod.spec.token = NULL;
 }
 
 /* Another pod has a token of an account of the same name, which was made later. */

@@ -130,15 +130,15 @@ static void test_add(void **state)
 	assert_int_equal(w->settled, 1);
 	p = find(w, UID1);
 	assert_non_null(p);
-	assert_string_equal(p->label, "demo/web-0");
-	assert_string_equal(p->sa, "web");
+	assert_string_equal(p->spec.label, "demo/web-0");
+	assert_string_equal(p->spec.sa, "web");
 	assert_string_equal(p->source->name, "manifest");
-	assert_int_equal(p->proxy_uid, 2000);
-	assert_int_equal(p->proxy_gid, 2001);
+	assert_int_equal(p->spec.proxy_uid, 2000);
+	assert_int_equal(p->spec.proxy_gid, 2001);
 	assert_string_equal(
-	    json_string_value(json_object_get(p->env, "PROXY_CONFIG")), "concurrency: 2\n");
-	assert_string_equal(json_string_value(json_object_get(p->labels, "app")), "web");
-	assert_string_equal(json_string_value(json_object_get(p->annotations, "a")), "b");
+	    json_string_value(json_object_get(p->spec.env, "PROXY_CONFIG")), "concurrency: 2\n");
+	assert_string_equal(json_string_value(json_object_get(p->spec.labels, "app")), "web");
+	assert_string_equal(json_string_value(json_object_get(p->spec.annotations, "a")), "b");
 	assert_true(p->ready);
 	refused(w, NULL, NULL);
 }
@@ -149,7 +149,7 @@ static void test_change_and_remove(void **state)
 
 	fake_link_manifest(w->link, FILE1, POD1);
 	fake_link_manifest(w->link, FILE2, POD2);
-	assert_int_equal(find(w, UID1)->proxy_uid, 1337);
+	assert_int_equal(find(w, UID1)->spec.proxy_uid, 1337);
 	fake_link_manifest(w->link, FILE1, POD1); /* touched only */
 	assert_int_equal(w->changed, 0);
 	fake_link_manifest(w->link, FILE1, POD1 "labels: {v: '2'}\n");
@@ -177,15 +177,15 @@ static void test_a_pod_that_was_there_runs(void **state)
 
 	fake_link_running(w->link, FILE1, POD1);
 	fake_link_manifest(w->link, FILE2, POD2);
-	assert_true(find(w, UID1)->running);
-	assert_false(find(w, UID2)->running);
+	assert_true(find(w, UID1)->spec.running);
+	assert_false(find(w, UID2)->spec.running);
 	fake_link_synced(w->link);
 	fake_link_manifest(w->link, FILE1, POD1);
 	assert_int_equal(w->changed, 0);
-	assert_true(find(w, UID1)->running);
+	assert_true(find(w, UID1)->spec.running);
 	fake_link_manifest(w->link, FILE1, POD1 "env: {A: b}\n");
 	assert_int_equal(w->changed, 1);
-	assert_false(find(w, UID1)->running);
+	assert_false(find(w, UID1)->spec.running);
 }
 
 static void test_renamed_away_and_written_keeps_the_pod(void **state)
@@ -280,8 +280,8 @@ static void test_bad_change_keeps_the_pod(void **state)
 		refused(w, FILE1, NULL);
 		p = find(w, UID1);
 		assert_non_null(p);
-		assert_string_equal(p->sa, "web");
-		assert_string_equal(json_string_value(json_object_get(p->labels, "v")), "1");
+		assert_string_equal(p->spec.sa, "web");
+		assert_string_equal(json_string_value(json_object_get(p->spec.labels, "v")), "1");
 	}
 	fake_link_push(w->link, LINK_FOLLOW_MANIFESTS, NULL, 0,
 	    &(struct link_content){.name = FILE1, .e = &e});
@@ -310,7 +310,7 @@ static void test_refused_are_listed_by_file(void **state)
 
 static void parse_fails(const char *text, const char *expected)
 {
-	struct pod spec;
+	struct pod_spec spec;
 	struct err e = {0};
 
 	if (!manifest_parse(&spec, FILE1, text, strlen(text), &e))
@@ -364,7 +364,7 @@ static void test_locality(void **state)
 	static const char *const good[] = {"eu", "eu/a", "eu-1/a.b/c_d"};
 	static const char *const bad[] = {
 	    "a/b/c/d", "a/b/c/d/e", "/", "a/", "/a", "a//b", "a b", "''", "[a]", "a~b"};
-	struct pod spec;
+	struct pod_spec spec;
 	struct err e;
 
 	(void)state;
@@ -391,7 +391,7 @@ static void test_locality(void **state)
 static void test_parser_bounds(void **state)
 {
 	char text[8192] = POD1 "env:\n";
-	struct pod spec;
+	struct pod_spec spec;
 	struct err e;
 
 	(void)state;

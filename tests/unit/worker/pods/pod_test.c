@@ -45,7 +45,7 @@ static void on_removed(void *ctx, struct pod *p)
 	struct seen *s = ctx;
 
 	s->removed++;
-	s->found_when_removed = pod_find(s->registry, &p->uid) != NULL;
+	s->found_when_removed = pod_find(s->registry, &p->spec.uid) != NULL;
 }
 
 static void on_settled(void *ctx)
@@ -64,9 +64,9 @@ static void on_progress(void *ctx, struct pod *p)
 	s->last = p;
 }
 
-static struct pod spec_of(unsigned char id, const char *name)
+static struct pod_spec spec_of(unsigned char id, const char *name)
 {
-	struct pod p = {.uid.bytes = {id}, .ns = "demo", .sa = "web"};
+	struct pod_spec p = {.uid.bytes = {id}, .ns = "demo", .sa = "web"};
 
 	(void)snprintf(p.name, sizeof(p.name), "%s", name);
 	return p;
@@ -83,7 +83,7 @@ static void setup(struct seen *s)
 static void test_add_and_find(void **state)
 {
 	struct seen s;
-	struct pod spec = spec_of(1, "web-0");
+	struct pod_spec spec = spec_of(1, "web-0");
 	struct err e;
 
 	(void)state;
@@ -92,12 +92,12 @@ static void test_add_and_find(void **state)
 	assert_int_equal(s.added, 1);
 	assert_ptr_equal(pod_find(s.registry, &spec.uid), s.last);
 	assert_ptr_not_equal(s.last, &spec); /* a copy */
-	assert_string_equal(s.last->label, "demo/web-0");
+	assert_string_equal(s.last->spec.label, "demo/web-0");
 	assert_ptr_equal(s.last->source, &s.manifest);
-	assert_int_equal(s.last->proxy_uid, 1337);
-	assert_int_equal(s.last->proxy_gid, 1337);
-	assert_true(json_is_object(s.last->env) && json_is_object(s.last->labels) &&
-		    json_is_object(s.last->annotations)); /* never NULL */
+	assert_int_equal(s.last->spec.proxy_uid, 1337);
+	assert_int_equal(s.last->spec.proxy_gid, 1337);
+	assert_true(json_is_object(s.last->spec.env) && json_is_object(s.last->spec.labels) &&
+		    json_is_object(s.last->spec.annotations)); /* never NULL */
 	assert_false(s.last->ready);
 	assert_int_not_equal(s.last->state.code, 0);
 	pod_registry_free(&s.registry);
@@ -109,7 +109,7 @@ static void test_add_and_find(void **state)
 static void test_ready(void **state)
 {
 	struct seen s;
-	struct pod spec = spec_of(1, "web-0");
+	struct pod_spec spec = spec_of(1, "web-0");
 	struct err e, why;
 
 	(void)state;
@@ -130,7 +130,7 @@ static void test_ready(void **state)
 static void test_away(void **state)
 {
 	const struct err away = {.code = 1, .msg = "away"}, why = {.code = 1, .msg = "refused"};
-	const struct pod spec = spec_of(1, "web-0");
+	const struct pod_spec spec = spec_of(1, "web-0");
 	struct seen s;
 	struct err e;
 
@@ -157,7 +157,7 @@ static void test_away(void **state)
 static void test_change(void **state)
 {
 	struct seen s;
-	struct pod spec = spec_of(1, "web-0");
+	struct pod_spec spec = spec_of(1, "web-0");
 	struct pod *p;
 	struct err e;
 
@@ -173,7 +173,7 @@ static void test_change(void **state)
 	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	assert_int_equal(s.changed, 1);
 	assert_ptr_equal(s.last, p);
-	assert_string_equal(json_string_value(json_object_get(p->env, "A")), "2");
+	assert_string_equal(json_string_value(json_object_get(p->spec.env, "A")), "2");
 	spec.labels = json_pack("{s:s}", "app", "web");
 	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	spec.annotations = json_pack("{s:s}", "x", "y");
@@ -192,7 +192,7 @@ static void test_change(void **state)
 static void test_identity_is_fixed(void **state)
 {
 	struct seen s;
-	struct pod spec = spec_of(1, "web-0"), other;
+	struct pod_spec spec = spec_of(1, "web-0"), other;
 	struct err e;
 
 	(void)state;
@@ -211,7 +211,7 @@ static void test_identity_is_fixed(void **state)
 	assert_int_equal(pod_add(s.registry, &s.csi, &spec, &e), -1);
 	assert_non_null(strstr(e.msg, "manifest"));
 	assert_int_equal(s.changed, 0);
-	assert_string_equal(s.last->sa, "web");
+	assert_string_equal(s.last->spec.sa, "web");
 	pod_registry_free(&s.registry);
 }
 
@@ -225,7 +225,7 @@ static void test_names_are_checked(void **state)
 	(void)state;
 	setup(&s);
 	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-		struct pod spec = spec_of(1, bad[i]);
+		struct pod_spec spec = spec_of(1, bad[i]);
 
 		assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), -1);
 		spec = spec_of(1, "web-0");
@@ -252,12 +252,12 @@ static void test_order_and_remove(void **state)
 	(void)state;
 	setup(&s);
 	for (unsigned char n = 0; n < 4; n++) {
-		struct pod spec = spec_of((unsigned char)(n + 1), names[n]);
+		struct pod_spec spec = spec_of((unsigned char)(n + 1), names[n]);
 
 		assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
 	}
 	for (struct pod *p = pod_first(s.registry); p; p = p->next, i++)
-		assert_int_equal(p->uid.bytes[0], expected[i]);
+		assert_int_equal(p->spec.uid.bytes[0], expected[i]);
 	assert_int_equal(i, 4);
 	pod_remove(s.registry, &s.manifest, &unknown);
 	pod_remove(s.registry, &s.csi, &uid); /* not this source's to remove */
@@ -265,7 +265,7 @@ static void test_order_and_remove(void **state)
 	pod_remove(s.registry, &s.manifest, &uid);
 	assert_int_equal(s.removed, 1);
 	assert_false(s.found_when_removed);
-	assert_int_equal(pod_first(s.registry)->uid.bytes[0], 4);
+	assert_int_equal(pod_first(s.registry)->spec.uid.bytes[0], 4);
 	pod_remove(s.registry, &s.manifest, &uid);
 	assert_int_equal(s.removed, 1);
 	pod_registry_free(&s.registry);
@@ -275,7 +275,7 @@ static void test_order_and_remove(void **state)
  * matter any more. */
 static void test_settled(void **state)
 {
-	const struct pod specs[] = {spec_of(1, "a"), spec_of(2, "b"), spec_of(3, "c")};
+	const struct pod_spec specs[] = {spec_of(1, "a"), spec_of(2, "b"), spec_of(3, "c")};
 	struct err why, e;
 	struct seen s;
 
@@ -299,7 +299,7 @@ static void test_settled(void **state)
 
 static void test_settled_without_a_pod(void **state)
 {
-	struct pod spec = spec_of(1, "web-0");
+	struct pod_spec spec = spec_of(1, "web-0");
 	struct seen s;
 	struct err e;
 
@@ -333,7 +333,7 @@ static void test_settled_by_all_sources(void **state)
 /* Its source hears of each step, and what may start although not all of it is well. */
 static void test_progress(void **state)
 {
-	struct pod spec = spec_of(1, "web-0");
+	struct pod_spec spec = spec_of(1, "web-0");
 	struct err why, e;
 	struct seen s;
 
@@ -361,7 +361,7 @@ static void test_progress(void **state)
 /* A new token is news, and no change of the pod. */
 static void test_token(void **state)
 {
-	struct pod spec = spec_of(1, "web-0");
+	struct pod_spec spec = spec_of(1, "web-0");
 	struct seen s;
 	struct err e;
 
@@ -369,14 +369,14 @@ static void test_token(void **state)
 	setup(&s);
 	spec.token = (char *)"one";
 	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
-	assert_ptr_not_equal(s.last->token, spec.token);
+	assert_ptr_not_equal(s.last->spec.token, spec.token);
 	pod_set_token(s.last, "one");
 	assert_int_equal(s.tokens, 0);
 	pod_set_token(s.last, "two");
 	assert_int_equal(s.tokens, 1);
-	assert_string_equal(s.last->token, "two");
+	assert_string_equal(s.last->spec.token, "two");
 	assert_int_equal(pod_add(s.registry, &s.manifest, &spec, &e), 0);
-	assert_string_equal(s.last->token, "two");
+	assert_string_equal(s.last->spec.token, "two");
 	assert_int_equal(s.changed, 0);
 	pod_registry_free(&s.registry);
 }
