@@ -88,33 +88,33 @@ LIBS_SHARED = -Wl,-Bstatic -Wl,--start-group $(filter-out $(OTHER_LIBS) $(NOT_ST
 	-Wl,-Bdynamic $(NOT_STATIC) $(OTHER_LIBS) -static-libgcc
 CTL_LIBS_shared := -levent -ljansson -lyaml -lpthread -lm
 CTL_LIBS_static := -Wl,-Bstatic -levent -ljansson -lyaml -Wl,-Bdynamic -lpthread -lm
-# Before libworker.a, whose tap has an SSL_read() of its own.
-INJECTOR_TLS_shared := -levent_openssl -lssl
-INJECTOR_TLS_static := -Wl,-Bstatic -levent_openssl -lssl -Wl,-Bdynamic
-INJECTOR_LIBS_shared := -levent -ljansson -lyaml -lcrypto -lpthread -lm
-INJECTOR_LIBS_static = -Wl,-Bstatic -levent -ljansson -lyaml $(shell $(PKG_CONFIG) --libs-only-l --static libssl) -Wl,-Bdynamic -lpthread -lm -ldl
+INJECTOR_LIBS_shared := -levent_openssl -lssl -levent -ljansson -lyaml -lcrypto -lpthread -lm
+INJECTOR_LIBS_static = -Wl,-Bstatic -levent_openssl -levent -ljansson -lyaml $(shell $(PKG_CONFIG) --libs-only-l --static libssl) -Wl,-Bdynamic -lpthread -lm -ldl
 RELEASE_LIBS = $(if $(filter shared,$(LINKS)),$(LIBS_SHARED),$(LIBS_STATIC))
 RELEASED   := $(filter release,$(MODE))
 WORKER_LIBS = $(if $(RELEASED),$(RELEASE_LIBS) $(if $(filter static,$(LINKS)),$(TAP)),$(LIBS))
 CTL_LIBS    = $(CTL_LIBS_$(if $(RELEASED),$(LINKS),shared))
-INJECTOR_TLS = $(INJECTOR_TLS_$(if $(RELEASED),$(LINKS),shared))
 INJECTOR_LIBS = $(INJECTOR_LIBS_$(if $(RELEASED),$(LINKS),shared))
-# All of $^, with the TLS libraries in their place.
-injector_link = $(filter-out %/libworker.a %/libcommon.a,$^) $(INJECTOR_TLS) $(filter %/libworker.a %/libcommon.a,$^) $(INJECTOR_LIBS)
 # What the linker took, for the SBOM.
 TAKEN       = -Wl,-t,-t >$@.inputs
 
 PROTOS     := $(sort $(shell find proto -name '*.proto'))
 PB_SRC     := $(PROTOS:proto/%.proto=$(GEN)/%.pb-c.c)
-# A program is a folder with a main.c; common/ is in all of them, and so libc and nothing else (lint looks at `ldd`).
-BROKER_SRC := $(sort $(shell find agentd/broker -name '*.c'))
-CTL_SRC    := $(wildcard agentd/ctl/*.c)
-INJECTOR_SRC := $(sort $(shell find agentd/injector -name '*.c'))
-COMMON_SRC := $(wildcard agentd/common/*.c agentd/border/*.c)
+# A library is a folder, a program is a folder with a main.c. common/ and border/ are in all of them, and so libc and nothing else
+# (lint looks at `ldd`).
+folder      = $(sort $(shell find $(addprefix agentd/,$(1)) -name '*.c'))
+COMMON_SRC := $(call folder,common border)
+BASE_SRC   := $(call folder,base)
+RPC_SRC    := $(call folder,rpc)
+MESH_SRC   := $(call folder,mesh)
+INJECT_SRC := $(call folder,inject)
+BROKER_SRC := $(call folder,broker)
+WORKER_SRC := $(call folder,worker)
+INJECTOR_SRC := $(call folder,injector)
+CTL_SRC    := $(call folder,ctl)
 BROKER_MAIN := agentd/broker/main.c
 WORKER_MAIN := agentd/worker/main.c
 INJECTOR_MAIN := agentd/injector/main.c
-WORKER_SRC := $(filter-out $(BROKER_SRC) $(CTL_SRC) $(INJECTOR_SRC) $(COMMON_SRC),$(sort $(shell find agentd -name '*.c')))
 obj        = $(patsubst %.c,$(OUT)/obj/%.o,$(filter-out $(GEN)/%,$(1))) $(patsubst $(GEN)/%.c,$(OUT)/obj/gen/%.o,$(filter $(GEN)/%,$(1)))
 
 UNIT_SRC   := $(sort $(shell find tests/unit -name '*_test.c'))
@@ -137,21 +137,28 @@ help: ## this list
 deps: ## install missing Debian packages (NO_INSTALL=1: say which, and stop)
 	@tests/tools/deps $(DEPS)
 
+library    = $(addprefix $(OUT)/lib,$(addsuffix .a,$(1)))
+# Who stands above another one comes before it.
+WORKER_LIB  = $(call library,worker rpc mesh base common)
+INJECT_LIB  = $(call library,inject mesh base common)
+ALL_LIB     = $(call library,worker rpc inject mesh base common)
 $(OUT)/libcommon.a: $(call obj,$(COMMON_SRC))
-	@rm -f $@ && ar rcs $@ $^
-$(OUT)/libworker.a: $(call obj,$(filter-out $(WORKER_MAIN),$(WORKER_SRC)) $(PB_SRC))
-	@rm -f $@ && ar rcs $@ $^
+$(OUT)/libbase.a: $(call obj,$(BASE_SRC))
+$(OUT)/librpc.a: $(call obj,$(RPC_SRC))
+$(OUT)/libmesh.a: $(call obj,$(MESH_SRC))
+$(OUT)/libinject.a: $(call obj,$(INJECT_SRC))
 $(OUT)/libbroker.a: $(call obj,$(filter-out $(BROKER_MAIN),$(BROKER_SRC)))
-	@rm -f $@ && ar rcs $@ $^
-$(OUT)/agentd: $(call obj,$(BROKER_MAIN)) $(OUT)/libbroker.a $(OUT)/libcommon.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS) $(TAKEN)
-$(OUT)/agentd-worker: $(call obj,$(WORKER_MAIN)) $(OUT)/libworker.a $(OUT)/libcommon.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS) $(TAKEN)
+$(OUT)/libworker.a: $(call obj,$(filter-out $(WORKER_MAIN),$(WORKER_SRC)) $(PB_SRC))
 $(OUT)/libinjector.a: $(call obj,$(filter-out $(INJECTOR_MAIN),$(INJECTOR_SRC)))
+$(OUT)/lib%.a:
 	@rm -f $@ && ar rcs $@ $^
-$(OUT)/agentd-injector: $(call obj,$(INJECTOR_MAIN)) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link) $(TAKEN)
-$(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(OUT)/libworker.a $(OUT)/libcommon.a
+$(OUT)/agentd: $(call obj,$(BROKER_MAIN)) $(call library,broker common)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS) $(TAKEN)
+$(OUT)/agentd-worker: $(call obj,$(WORKER_MAIN)) $(WORKER_LIB)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS) $(TAKEN)
+$(OUT)/agentd-injector: $(call obj,$(INJECTOR_MAIN)) $(call library,injector) $(INJECT_LIB)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(INJECTOR_LIBS) $(TAKEN)
+$(OUT)/agentctl: $(call obj,$(CTL_SRC)) $(INJECT_LIB)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(CTL_LIBS) $(TAKEN)
 
 # The eBPF programs, as a header with their bytes and their names.
@@ -185,7 +192,7 @@ version: ## what the programs built here call themselves
 
 # grpc's own word at run time is a version of its core's; its release is in what its package says to cmake.
 GRPC_CMAKE  = $(SYSROOT)/usr/lib/$(TRIPLET)/cmake/grpc/gRPCConfigVersion.cmake
-$(OUT)/obj/agentd/worker/library_versions.o: CFLAGS += -DAGENTD_GRPC_VERSION='"$(shell sed -nE 's/^set\(PACKAGE_VERSION "(.*)"\)/\1/p' $(GRPC_CMAKE))"'
+$(OUT)/obj/agentd/worker/pages/library_versions.o: CFLAGS += -DAGENTD_GRPC_VERSION='"$(shell sed -nE 's/^set\(PACKAGE_VERSION "(.*)"\)/\1/p' $(GRPC_CMAKE))"'
 
 # Generated headers come before anything that may include them; flags are in every object.
 $(OUT)/obj/%.o: %.c Makefile | $(PB_SRC) $(SKELETON) $(SCRIPTS) $(SYSROOT)
@@ -206,33 +213,33 @@ linked = $(addprefix $(OUT)/obj/,$(patsubst %.c,%.o,$(shell sed -n '1,12s/.*LINK
 # The broker's tests have the broker alone; those of the link have both of its ends.
 $(OUT)/tests/unit/broker/%_test: $(OUT)/obj/tests/unit/broker/%_test.o $$(call linked,tests/unit/broker/%_test.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS)
-$(OUT)/tests/unit/worker/link/%_test: $(OUT)/obj/tests/unit/worker/link/%_test.o $$(call linked,tests/unit/worker/link/%_test.c) $(OUT)/libworker.a $(OUT)/libbroker.a $(OUT)/libcommon.a
+$(OUT)/tests/unit/worker/link/%_test: $(OUT)/obj/tests/unit/worker/link/%_test.o $$(call linked,tests/unit/worker/link/%_test.c) $(call library,broker) $(WORKER_LIB)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(BROKER_LIBS) $(LIBS)
-$(OUT)/tests/unit/injector/%_test: $(OUT)/obj/tests/unit/injector/%_test.o $$(call linked,tests/unit/injector/%_test.c) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link) -lcmocka
-$(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call linked,tests/unit/%_test.c) $(OUT)/libworker.a $(OUT)/libcommon.a
+$(OUT)/tests/unit/injector/%_test: $(OUT)/obj/tests/unit/injector/%_test.o $$(call linked,tests/unit/injector/%_test.c) $(call library,injector) $(INJECT_LIB)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(INJECTOR_LIBS) -lcmocka
+$(OUT)/tests/unit/%_test: $(OUT)/obj/tests/unit/%_test.o $$(call linked,tests/unit/%_test.c) $(ALL_LIB)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 # A test that runs the program.
 $(OUT)/tests/unit/ctl/agentctl_test: | $(OUT)/agentctl
 $(OUT)/tests/fuzz/broker%_fuzz: $(OUT)/obj/tests/fuzz/broker%_fuzz.o $$(call linked,tests/fuzz/broker%_fuzz.c) $(OUT)/libbroker.a $(OUT)/libcommon.a
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(BROKER_LIBS)
-$(OUT)/tests/fuzz/injector%_fuzz: $(OUT)/obj/tests/fuzz/injector%_fuzz.o $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link)
-$(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(OUT)/libworker.a $(OUT)/libcommon.a
+$(OUT)/tests/fuzz/injector%_fuzz: $(OUT)/obj/tests/fuzz/injector%_fuzz.o $(call library,injector) $(INJECT_LIB)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(INJECTOR_LIBS)
+$(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fuzz/%_fuzz.c) $(ALL_LIB)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # What does one piece of work after another, to be counted (tests/work/work.h); the script's has the Lua that Envoy has.
 LUA_LIBS    = $(shell $(PKG_CONFIG) --libs luajit)
 $(OUT)/tests/work/status: $(call obj,$(addprefix tests/work/,status.c lua.c work.c))
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
 $(OUT)/tests/work/review: $(call obj,tests/work/review.c tests/work/work.c) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
-	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $(injector_link)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(INJECTOR_LIBS)
 $(OUT)/tests/fuzz/status_fuzz: $(call obj,tests/fuzz/status_fuzz.c tests/work/lua.c)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
 # The worker on a heap that knows who asked for each block; the other programs stand beside it.
-$(OUT)/tests/bench/owners/agentd-worker: $(call obj,$(WORKER_MAIN) tests/bench/owners.c) $(OUT)/libworker.a $(OUT)/libcommon.a | $(OUT)/agentd $(OUT)/agentctl
+$(OUT)/tests/bench/owners/agentd-worker: $(call obj,$(WORKER_MAIN) tests/bench/owners.c) $(WORKER_LIB) | $(OUT)/agentd $(OUT)/agentctl
 	@mkdir -p $(@D); echo "  LINK  $@"; ln -f $(OUT)/agentd $(OUT)/agentctl $(@D); $(CC) $(LDFLAGS) -o $@ $^ $(WORKER_LIBS)
 # Our bootstraps beside Istio's.
-$(OUT)/tests/bootstrap/ours: $(OUT)/obj/tests/bootstrap/ours.o $(OUT)/libworker.a $(OUT)/libcommon.a
+$(OUT)/tests/bootstrap/ours: $(OUT)/obj/tests/bootstrap/ours.o $(WORKER_LIB)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 # The real kernel's test, here and in VMs, which get the libraries that it is linked to (tests/vm/run).
 VM_SRC     := $(wildcard tests/vm/*.c)
@@ -331,7 +338,7 @@ run: ## agentd, a development control plane, three pods by agentctl inject, real
 	@tests/tools/demo needs
 	@tests/tools/deps build run
 	@set -o pipefail; TIMEFORMAT='  CPU %U %S'; { time $(MAKE) -s -j$(shell nproc) MODE=quick run-binaries; } 2>&1 | \
-		tests/tools/progress $(words $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC) $(WORKER_SRC) $(SKELETON) 1 2 3)
+		tests/tools/progress $(words $(BROKER_SRC) $(CTL_SRC) $(COMMON_SRC) $(BASE_SRC) $(RPC_SRC) $(MESH_SRC) $(INJECT_SRC) $(WORKER_SRC) $(SKELETON) 1 2 3)
 	@tests/tools/demo
 .PHONY: run-binaries
 run-binaries: $(OUT)/agentd $(OUT)/agentd-worker $(OUT)/agentctl

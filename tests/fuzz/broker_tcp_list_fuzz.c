@@ -4,7 +4,7 @@
  * A socket that is written as the kernel writes it is read as it was.
  * SOAK: 10000000 runs
  */
-#include "broker/redirect/tcp_list.c" /* its statics */
+#include "broker/ebpf/tcp_list.c" /* its statics */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,10 +13,10 @@
  * that moment, its Envoy gone, is taken for that, in its own pod (SECURITY.md, "Traffic").
  */
 #include "listeners.h"
-#include "broker/redirect/tcp_list.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "tcp_list.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
  */
 #include "unseen.h"
 #include "broker/ebpf/table.h"
-#include "tcp_list.h"
+#include "broker/ebpf/tcp_list.h"
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 #include <endian.h>

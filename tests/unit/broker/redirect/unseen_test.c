@@ -3,8 +3,8 @@
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
 #include "broker/base/state.h"
 #include "broker/ebpf/table.h"
+#include "broker/ebpf/tcp_list.h"
 #include "broker/redirect/requests_internal.h"
-#include "broker/redirect/tcp_list.h"
 #include "broker/redirect/unseen.h"
 #include "common/mem.h"
 #include "tests/unit/broker/bpf.h"
