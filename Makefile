@@ -231,7 +231,7 @@ $(OUT)/tests/fuzz/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $$(call linked,tests/fu
 LUA_LIBS    = $(shell $(PKG_CONFIG) --libs luajit)
 $(OUT)/tests/work/status: $(call obj,$(addprefix tests/work/,status.c lua.c work.c))
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
-$(OUT)/tests/work/review: $(call obj,tests/work/review.c tests/work/work.c) $(OUT)/libinjector.a $(OUT)/libworker.a $(OUT)/libcommon.a
+$(OUT)/tests/work/review: $(call obj,tests/work/review.c tests/work/work.c) $(call library,injector) $(INJECT_LIB)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(INJECTOR_LIBS)
 $(OUT)/tests/fuzz/status_fuzz: $(call obj,tests/fuzz/status_fuzz.c tests/work/lua.c)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
@@ -261,7 +261,7 @@ tsan: ## the unit tests under ThreadSanitizer
 	@TSAN_OPTIONS="ignore_noninstrumented_modules=1 halt_on_error=1" $(MAKE) -s MODE=tsan unit-run
 # A sanitizer makes the cage wider, and has a heap of its own; these are the real ones.
 .PHONY: unit-run cage-run
-cage-run: $(addprefix $(OUT)/tests/unit/,worker/link/cage_test worker/base/heap_test broker/base/calls_test)
+cage-run: $(addprefix $(OUT)/tests/unit/,worker/link/cage_test worker/heap_test broker/base/calls_test)
 	@tests/tools/run-unit $^
 unit-run: $(UNIT_BIN)
 	@tests/tools/run-unit $(UNIT_BIN)

@@ -380,8 +380,7 @@ static int try(const struct broker_options *o)
 	struct redirect_can can;
 	struct err e;
 
-	if (!upgrade_check(o, &e) &&
-	    (!o->redirect || redirect_probe(&e) || !redirect_try(&can, &e)))
+	if (!upgrade_check(o, &e) && (!o->redirect || kernel_can(&e) || !redirect_try(&can, &e)))
 		return 0;
 	puts(e.msg);
 	return 1;

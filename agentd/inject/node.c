@@ -75,7 +75,7 @@ static int read_pod(const struct pod_spec *p, const struct node_context *c,
 		return -1;
 	plan = mem_zalloc(sizeof(*plan));
 	n.status_port = node_settings(node)->agent_port;
-	rc = redirect_read(plan, p, &n, e);
+	rc = traffic_read(plan, p, &n, e);
 	if (!rc) {
 		warn_of(warnings, json_object_get(node_leftovers(node), "ignored"), "is ignored");
 		warn_of(warnings, json_object_get(node_leftovers(node), "unsupported"),
@@ -120,7 +120,7 @@ int inject_check_node(
 	size_t i;
 	int rc;
 
-	if (redirect_mode_parse(&defaults.mode, j->config->redirect_mode))
+	if (traffic_mode_parse(&defaults.mode, j->config->redirect_mode))
 		abort(); /* config.c has looked */
 	context.nplanes = add_plane(planes, 0, text_of(mesh, "CA_ADDR"), mesh);
 	context.nplanes = add_plane(planes, context.nplanes, discovery ? discovery : "", mesh);

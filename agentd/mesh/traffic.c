@@ -126,7 +126,7 @@ static int read_mode(struct reading *r, const char *key, const char *value, stru
 {
 	if (!*value)
 		r->out->mode = r->node->mode;
-	else if (redirect_mode_parse(&r->out->mode, value))
+	else if (traffic_mode_parse(&r->out->mode, value))
 		return bad(e, key, value, "ebpf, istio-cni, istio-init or none");
 	return 0;
 }
@@ -434,8 +434,8 @@ static int check_names(const struct pod_spec *p, struct err *e)
 	return 0;
 }
 
-int redirect_read(struct redirect_plan *out, const struct pod_spec *p,
-    const struct redirect_node *n, struct err *e)
+int traffic_read(struct redirect_plan *out, const struct pod_spec *p, const struct redirect_node *n,
+    struct err *e)
 {
 	struct reading r = {.out = out, .node = n};
 
@@ -458,7 +458,7 @@ int redirect_read(struct redirect_plan *out, const struct pod_spec *p,
 	return 0;
 }
 
-bool redirect_is_strict(const struct pod_spec *p, const struct redirect_node *n)
+bool traffic_is_strict(const struct pod_spec *p, const struct redirect_node *n)
 {
 	struct redirect_plan plan = {.mode = n->mode, .rules.strict = n->strict};
 	struct reading r = {.out = &plan, .node = n};
@@ -471,8 +471,8 @@ bool redirect_is_strict(const struct pod_spec *p, const struct redirect_node *n)
 	return plan.mode == REDIRECT_MODE_EBPF && plan.rules.strict;
 }
 
-void redirect_keys_each(void (*one)(void *ctx, const char *flag, const char *annotation,
-			    const char *variable, const char *otherwise),
+void traffic_keys_each(void (*one)(void *ctx, const char *flag, const char *annotation,
+			   const char *variable, const char *otherwise),
     void *ctx)
 {
 	for (int i = 0; i < NKEYS; i++)
@@ -486,7 +486,7 @@ static const char *const modes[] = {[REDIRECT_MODE_NONE] = "none",
     [REDIRECT_MODE_ISTIO_CNI] = "istio-cni",
     [REDIRECT_MODE_ISTIO_INIT] = "istio-init"};
 
-int redirect_mode_parse(enum redirect_mode *out, const char *text)
+int traffic_mode_parse(enum redirect_mode *out, const char *text)
 {
 	for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++)
 		if (!strcmp(modes[i], text)) {
@@ -496,7 +496,7 @@ int redirect_mode_parse(enum redirect_mode *out, const char *text)
 	return -1;
 }
 
-const char *redirect_mode_name(enum redirect_mode m)
+const char *traffic_mode_name(enum redirect_mode m)
 {
 	return modes[m];
 }
@@ -535,22 +535,22 @@ static const struct {
     [REDIRECT_PASS_PROBE] = {"the kubelet's probe", "probe", PASS},
 };
 
-const char *redirect_verdict_name(enum redirect_verdict v)
+const char *traffic_verdict_name(enum redirect_verdict v)
 {
 	return verdicts[v].name;
 }
 
-const char *redirect_verdict_word(enum redirect_verdict v)
+const char *traffic_verdict_word(enum redirect_verdict v)
 {
 	return verdicts[v].word;
 }
 
-bool redirect_verdict_redirects(enum redirect_verdict v)
+bool traffic_verdict_redirects(enum redirect_verdict v)
 {
 	return verdicts[v].fate == REDIRECT;
 }
 
-bool redirect_verdict_drops(enum redirect_verdict v)
+bool traffic_verdict_drops(enum redirect_verdict v)
 {
 	return verdicts[v].fate == DROP;
 }

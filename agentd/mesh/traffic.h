@@ -19,8 +19,8 @@ enum redirect_mode {
 	REDIRECT_MODE_ISTIO_CNI,  /* rules by istio's node agent: nothing for us to do */
 	REDIRECT_MODE_ISTIO_INIT, /* by an init container */
 };
-int redirect_mode_parse(enum redirect_mode *out, const char *text); /* -1: no such mode */
-const char *redirect_mode_name(enum redirect_mode m);
+int traffic_mode_parse(enum redirect_mode *out, const char *text); /* -1: no such mode */
+const char *traffic_mode_name(enum redirect_mode m);
 
 /* The node's defaults for pods. */
 struct redirect_node {
@@ -34,19 +34,19 @@ struct redirect_plan {
 	enum redirect_mode mode;
 	struct redirect_rules rules;
 };
-int redirect_read(struct redirect_plan *out, const struct pod_spec *p,
-    const struct redirect_node *n, struct err *e);
+int traffic_read(struct redirect_plan *out, const struct pod_spec *p, const struct redirect_node *n,
+    struct err *e);
 
 /* Of a pod that is refused, whatever for: would it be strict?  What cannot be read counts as the
  * node's default. */
-bool redirect_is_strict(const struct pod_spec *p, const struct redirect_node *n);
+bool traffic_is_strict(const struct pod_spec *p, const struct redirect_node *n);
 
 /* "excluded outbound port", ...: the rule behind a verdict, for agentctl. */
-const char *redirect_verdict_name(enum redirect_verdict v); /* for people */
-const char *redirect_verdict_word(enum redirect_verdict v); /* for labels: [a-z_] */
-bool redirect_verdict_redirects(enum redirect_verdict v);
-bool redirect_verdict_drops(enum redirect_verdict v);
+const char *traffic_verdict_name(enum redirect_verdict v); /* for people */
+const char *traffic_verdict_word(enum redirect_verdict v); /* for labels: [a-z_] */
+bool traffic_verdict_redirects(enum redirect_verdict v);
+bool traffic_verdict_drops(enum redirect_verdict v);
 /* The keys of `redirect:` and their sources, for documentation: one line each. */
-void redirect_keys_each(void (*one)(void *ctx, const char *flag, const char *annotation,
-			    const char *variable, const char *otherwise),
+void traffic_keys_each(void (*one)(void *ctx, const char *flag, const char *annotation,
+			   const char *variable, const char *otherwise),
     void *ctx);

@@ -1,4 +1,4 @@
-/* rpc_internal.h - shared by the files of worker/base/rpc only.
+/* rpc_internal.h - shared by the files of rpc/ only.
  */
 #pragma once
 #include "channel.h"

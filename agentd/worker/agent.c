@@ -63,7 +63,7 @@ static struct redirect_node redirect_defaults(const struct agent *a, const struc
 {
 	struct redirect_node n = {.strict = !strcmp(a->config->redirect_policy, "strict")};
 
-	redirect_mode_parse(&n.mode, a->config->redirect); /* which was checked */
+	traffic_mode_parse(&n.mode, a->config->redirect); /* which was checked */
 	if (p->spec.redirected)
 		n.mode = REDIRECT_MODE_EBPF;
 	return n;
@@ -79,7 +79,7 @@ static struct node *read_pod(
 	if (!node)
 		return NULL;
 	n.status_port = node_settings(node)->agent_port;
-	if (redirect_read(plan, &p->spec, &n, e))
+	if (traffic_read(plan, &p->spec, &n, e))
 		node_free(&node);
 	else
 		node_set_captured(node, plan->mode != REDIRECT_MODE_NONE);
@@ -91,7 +91,7 @@ static void refuse(struct agent *a, struct pod *p, const struct err *e)
 {
 	const struct redirect_node n = redirect_defaults(a, p);
 
-	if (!p->services && redirect_is_strict(&p->spec, &n))
+	if (!p->services && traffic_is_strict(&p->spec, &n))
 		link_redirect_shut(a->shared.link, &p->spec.uid);
 	pod_set_ready(p, e);
 }

@@ -371,7 +371,7 @@ def probes_own_time(node, dial):
         n = dial()['n']
         after = pinned_programs(node.bpffs)
     return {p['name']: [(p.get(what, 0) - before[number].get(what, 0)) / n for what in ('run_cnt', 'run_time_ns')]
-            for number, p in after.items() if p['name'].startswith('redirect_probe')}
+            for number, p in after.items() if p['name'].startswith('kernel_can')}
 
 
 def probed_pod(node):

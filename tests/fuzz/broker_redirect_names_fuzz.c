@@ -75,19 +75,19 @@ int bpf_map_update_elem(int map, const void *key, const void *value, __u64 flags
 }
 
 /* Of the rest of dns.c. */
-uint32_t redirect_index(const struct redirect *r, const struct uuid *pod)
+uint32_t ebpf_index(const struct redirect *r, const struct uuid *pod)
 {
 	(void)r, (void)pod;
 	return 0;
 }
 
-struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const struct uuid *uid)
+struct redirect_pod_state *ebpf_pod_find(const struct redirect *r, const struct uuid *uid)
 {
 	(void)r, (void)uid;
 	return NULL;
 }
 
-int redirect_pod_put(struct redirect *r, const struct redirect_pod_state *p, struct err *e)
+int ebpf_pod_put(struct redirect *r, const struct redirect_pod_state *p, struct err *e)
 {
 	(void)r, (void)p, (void)e;
 	return -1;

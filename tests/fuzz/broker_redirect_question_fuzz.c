@@ -70,26 +70,26 @@ int bpf_map_lookup_elem(int map, const void *key, void *value)
 	return 0;
 }
 
-uint32_t redirect_index(const struct redirect *r, const struct uuid *pod)
+uint32_t ebpf_index(const struct redirect *r, const struct uuid *pod)
 {
 	(void)r, (void)pod;
 	return in.is & KNOWN ? INDEX : 0;
 }
 
-struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const struct uuid *uid)
+struct redirect_pod_state *ebpf_pod_find(const struct redirect *r, const struct uuid *uid)
 {
 	(void)r, (void)uid;
 	return in.is & KNOWN ? &state : NULL;
 }
 
-struct redirect_pod_state *redirect_pod_at(const struct redirect *r, uint32_t index)
+struct redirect_pod_state *ebpf_pod_at(const struct redirect *r, uint32_t index)
 {
 	(void)r;
 	must(index == INDEX);
 	return &state;
 }
 
-bool redirect_listeners_known(const struct redirect *r, uint32_t index)
+bool ebpf_listeners_known(const struct redirect *r, uint32_t index)
 {
 	(void)r;
 	must(index == INDEX);

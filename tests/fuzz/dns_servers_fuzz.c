@@ -122,7 +122,7 @@ static int plan_of(struct redirect_plan *plan, char *const line[LINES])
 	for (unsigned i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (*line[i + 1])
 			json_object_set_new(p.spec.redirect, keys[i], json_string(line[i + 1]));
-	rc = redirect_read(plan, &p.spec, &node, &e);
+	rc = traffic_read(plan, &p.spec, &node, &e);
 	if (!rc && *line[1] && !json_object_get(p.spec.redirect, keys[0]))
 		line[1][0] = '\0'; /* it was no UTF-8 */
 	json_decref(p.spec.redirect);

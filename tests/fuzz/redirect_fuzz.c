@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(text, data, size);
 	while ((line = strsep(&rest, "\n")))
 		take_line(&p, line);
-	if (redirect_read(&plan, &p, &node, &e))
+	if (traffic_read(&plan, &p, &node, &e))
 		must(*e.msg);
 	else
 		check(&plan);

@@ -116,14 +116,14 @@ static void raise_memlock(void)
 	setrlimit(RLIMIT_MEMLOCK, &all);
 }
 
-int redirect_probe(struct err *e)
+int kernel_can(struct err *e)
 {
 	libbpf_set_print(NULL); /* its words would go past the log */
 	raise_memlock();
 	return check_capabilities(e) || check_memory(e) || check_types(e) ? -1 : 0;
 }
 
-bool redirect_probe_interfaces(void)
+bool kernel_can_interfaces(void)
 {
 	static const struct bpf_insn program[] = {
 	    {.code = BPF_LDX | BPF_MEM | BPF_W,
@@ -139,7 +139,7 @@ bool redirect_probe_interfaces(void)
 	return fd >= 0;
 }
 
-bool redirect_probe_gate_netns(void)
+bool kernel_can_gate_netns(void)
 {
 	static const struct bpf_insn program[] = {
 	    {.code = BPF_JMP | BPF_CALL, .imm = BPF_FUNC_get_netns_cookie},
@@ -152,7 +152,7 @@ bool redirect_probe_gate_netns(void)
 	return fd >= 0;
 }
 
-bool redirect_probe_listeners(void)
+bool kernel_can_listeners(void)
 {
 	auto_close int map = bpf_map_create(
 	    BPF_MAP_TYPE_SOCKHASH, "probe", sizeof(uint64_t), sizeof(uint64_t), 1, NULL);
@@ -182,7 +182,7 @@ bool redirect_probe_listeners(void)
 	return fd >= 0;
 }
 
-bool redirect_probe_collecting(void)
+bool kernel_can_collecting(void)
 {
 	static const struct bpf_insn nothing[] = {
 	    {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0},
@@ -197,7 +197,7 @@ bool redirect_probe_collecting(void)
 	return fd >= 0;
 }
 
-int redirect_probe_storage(int map, struct err *e)
+int kernel_can_storage(int map, struct err *e)
 {
 	struct redirect_socket mine = {.kind = REDIRECT_SOCKET_DIRECT, .port = 1}, read = {0};
 	auto_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);

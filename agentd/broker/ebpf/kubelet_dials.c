@@ -33,7 +33,7 @@ static int open_root(struct redirect *r, struct err *e)
 	return r->probes.fd < 0 ? err_sys(e, "cgroup %s", path) : 0;
 }
 
-int redirect_probes_begin(struct redirect *r, struct err *e)
+int kubelet_dials_begin(struct redirect *r, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 	const uint32_t zero = 0;
@@ -44,7 +44,7 @@ int redirect_probes_begin(struct redirect *r, struct err *e)
 	return access(path, F_OK) ? 0 : open_root(r, e);
 }
 
-void redirect_probes_end(struct redirect *r)
+void kubelet_dials_end(struct redirect *r)
 {
 	mem_closep(&r->probes.fd);
 }
@@ -55,7 +55,7 @@ static int attach(struct redirect *r, struct err *e)
 		return 0;
 	if (open_root(r, e))
 		return -1;
-	if (redirect_links_attach(r, e)) {
+	if (ebpf_links_attach(r, e)) {
 		mem_closep(&r->probes.fd);
 		return -1;
 	}
@@ -69,7 +69,7 @@ static int attach(struct redirect *r, struct err *e)
 static void read_tree(const struct redirect *r, const char *path, struct redirect_tree *out)
 {
 	auto_close int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	int level = fd < 0 ? -1 : redirect_place_level(&r->top, fd);
+	int level = fd < 0 ? -1 : ebpf_place_level(&r->top, fd);
 	struct stat st;
 
 	if (level >= 0 && !fstat(fd, &st))
@@ -116,7 +116,7 @@ static void warn_lost(struct redirect_probes *p, bool lost)
 	p->lost = lost;
 }
 
-int redirect_probes_tell(struct redirect *r, struct err *e)
+int kubelet_dials_tell(struct redirect *r, struct err *e)
 {
 	auto_free struct redirect_probing *now = mem_zalloc(sizeof(*now));
 	const uint32_t zero = 0;
@@ -132,7 +132,7 @@ int redirect_probes_tell(struct redirect *r, struct err *e)
 	return any ? attach(r, e) : 0;
 }
 
-int redirect_probes_mend(struct redirect *r, struct err *e)
+int kubelet_dials_mend(struct redirect *r, struct err *e)
 {
 	auto_free struct redirect_probing *there = mem_zalloc(sizeof(*there));
 	const uint32_t zero = 0;
@@ -142,5 +142,5 @@ int redirect_probes_mend(struct redirect *r, struct err *e)
 		  memcmp(there, &r->probes.said, sizeof(*there)) != 0;
 	if (changed)
 		bpf_map_update_elem(fd, &zero, &r->probes.said, BPF_ANY);
-	return redirect_probes_tell(r, e) ? -1 : changed;
+	return kubelet_dials_tell(r, e) ? -1 : changed;
 }

@@ -11,9 +11,9 @@
 struct redirect;
 
 /* As an earlier broker left it: attached or not, and what it told. */
-int redirect_probes_begin(struct redirect *r, struct err *e);
-void redirect_probes_end(struct redirect *r);
+int kubelet_dials_begin(struct redirect *r, struct err *e);
+void kubelet_dials_end(struct redirect *r);
 /* Tells the programs of trees and ports as they are now, and attaches them with the first port. */
-int redirect_probes_tell(struct redirect *r, struct err *e);
+int kubelet_dials_tell(struct redirect *r, struct err *e);
 /* The same; 1: somebody had changed what they were told. */
-int redirect_probes_mend(struct redirect *r, struct err *e);
+int kubelet_dials_mend(struct redirect *r, struct err *e);

@@ -29,7 +29,7 @@ static const char getsockopt_pin[] = "redirect_getsockopt", gate_pin[] = "redire
 /* --- any link --- */
 
 /* Cgroups are told apart by id, namespaces by inode; one that is gone shows as 0. */
-static bool is_on(int link, const struct redirect_link *l)
+static bool is_on(int link, const struct ebpf_link *l)
 {
 	struct bpf_link_info info = {0};
 	uint32_t len = sizeof(info);
@@ -48,7 +48,7 @@ static void let_go(int link, const char *path)
 	unlink(path);
 }
 
-uint32_t redirect_program_id(int program)
+uint32_t ebpf_program_id(int program)
 {
 	struct bpf_prog_info info = {0};
 	uint32_t len = sizeof(info);
@@ -56,7 +56,7 @@ uint32_t redirect_program_id(int program)
 	return program >= 0 && !bpf_obj_get_info_by_fd(program, &info, &len) ? info.id : 0;
 }
 
-uint64_t redirect_link_cgroup(const char *path)
+uint64_t ebpf_link_cgroup(const char *path)
 {
 	struct bpf_link_info info = {0};
 	uint32_t len = sizeof(info);
@@ -67,7 +67,7 @@ uint64_t redirect_link_cgroup(const char *path)
 	return info.type == BPF_LINK_TYPE_CGROUP ? info.cgroup.cgroup_id : 0;
 }
 
-bool redirect_link_is_right(const struct redirect_link *l, uint32_t program)
+bool ebpf_link_is_right(const struct ebpf_link *l, uint32_t program)
 {
 	struct bpf_link_info info = {0};
 	uint32_t len = sizeof(info);
@@ -79,9 +79,9 @@ bool redirect_link_is_right(const struct redirect_link *l, uint32_t program)
 
 /* By the whole of the kernel's struct: from 6.17 to 7.1 it writes past a shorter one
  * (ebpf-redirect.md 8). */
-static bool is_running(const struct redirect_link *l)
+static bool is_running(const struct ebpf_link *l)
 {
-	uint32_t ids[64], id = redirect_program_id(l->program);
+	uint32_t ids[64], id = ebpf_program_id(l->program);
 	union bpf_attr a;
 
 	memset(&a, 0, sizeof(a));
@@ -97,7 +97,7 @@ static bool is_running(const struct redirect_link *l)
 	return false;
 }
 
-int redirect_link(const struct redirect_link *l, struct err *e)
+int ebpf_link(const struct ebpf_link *l, struct err *e)
 {
 	auto_close int old = bpf_obj_get(l->path);
 
@@ -127,12 +127,11 @@ static bool is_probes(const struct redirect *r, const struct bpf_program *p)
 	       p == r->bpf->progs.redirect_probe_sockops;
 }
 
-bool redirect_link_of_node(
-    const struct redirect *r, const struct bpf_program *p, struct redirect_link *out)
+bool ebpf_link_of_node(const struct redirect *r, const struct bpf_program *p, struct ebpf_link *out)
 {
 	const bool probes = is_probes(r, p);
 
-	*out = (struct redirect_link){.program = bpf_program__fd(p),
+	*out = (struct ebpf_link){.program = bpf_program__fd(p),
 	    .target = probes ? r->probes.fd : r->top.fd,
 	    .type = bpf_program__expected_attach_type(p)};
 	snprintf(out->path, sizeof(out->path), "%s/link_%s", r->pins, bpf_program__name(p));
@@ -144,24 +143,24 @@ bool redirect_link_of_node(
 	       p != r->bpf->progs.redirect_collect;
 }
 
-int redirect_links_attach(const struct redirect *r, struct err *e)
+int ebpf_links_attach(const struct redirect *r, struct err *e)
 {
-	struct redirect_link l;
+	struct ebpf_link l;
 	struct bpf_program *p;
 
 	bpf_object__for_each_program(p, r->bpf->obj)
 	{
-		if (redirect_link_of_node(r, p, &l) && redirect_link(&l, e))
+		if (ebpf_link_of_node(r, p, &l) && ebpf_link(&l, e))
 			return -1;
 	}
 	return 0;
 }
 
-int redirect_links_follow(struct redirect *r, struct err *e)
+int ebpf_links_follow(struct redirect *r, struct err *e)
 {
-	int rc = redirect_place_follow(&r->top, e);
+	int rc = ebpf_place_follow(&r->top, e);
 
-	return rc > 0 ? redirect_links_attach(r, e) : rc;
+	return rc > 0 ? ebpf_links_attach(r, e) : rc;
 }
 
 /* --- one pod's pins --- */
@@ -176,7 +175,7 @@ static void pin_path(const struct redirect *r, const struct uuid *pod, const cha
 	snprintf(out, REDIRECT_PATH_SIZE, "%s/pods/%s%s%s", r->pins, uid, *name ? "/" : "", name);
 }
 
-int redirect_pins_make(const struct redirect *r, const struct uuid *pod, struct err *e)
+int ebpf_pins_make(const struct redirect *r, const struct uuid *pod, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 
@@ -197,18 +196,18 @@ static void unlink_pin(const struct redirect *r, const struct uuid *pod, const c
 
 /* The gate last: until then nothing comes in that was kept out.  And what a newer broker may have
  * pinned there. */
-void redirect_pins_remove(const struct redirect *r, const struct uuid *pod)
+void ebpf_pins_remove(const struct redirect *r, const struct uuid *pod)
 {
 	char path[REDIRECT_PATH_SIZE];
 
 	unlink_pin(r, pod, lookup_pin);
 	unlink_pin(r, pod, getsockopt_pin);
 	pin_path(r, pod, "", path);
-	redirect_pins_take_down(path);
+	ebpf_pins_take_down(path);
 }
 
 /* A rename within bpffs: the programs run all the time. */
-void redirect_pins_move(const struct redirect *r, const struct uuid *from, const struct uuid *to)
+void ebpf_pins_move(const struct redirect *r, const struct uuid *from, const struct uuid *to)
 {
 	static const char *const names[] = {gate_pin, create_pin, getsockopt_pin, names_pin};
 	char old[REDIRECT_PATH_SIZE], now[REDIRECT_PATH_SIZE];
@@ -232,7 +231,7 @@ static int take_down(const char *path, const struct stat *st, int type, struct F
 	return unlink(path);
 }
 
-int redirect_pins_take_down(const char *path)
+int ebpf_pins_take_down(const char *path)
 {
 	return nftw(path, take_down, 8, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
@@ -257,14 +256,14 @@ static void sweep_others(const struct redirect *r, const char *dir)
 		if (entry->d_type == DT_DIR || is_ours(r, entry->d_name))
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
-		if (!redirect_pins_take_down(path))
+		if (!ebpf_pins_take_down(path))
 			log_info(NULL, "eBPF of another release is taken away: %s", path);
 	}
 	if (d)
 		closedir(d);
 }
 
-void redirect_pins_sweep(const struct redirect *r)
+void ebpf_pins_sweep(const struct redirect *r)
 {
 	char path[REDIRECT_PATH_SIZE];
 	struct dirent *entry;
@@ -276,10 +275,10 @@ void redirect_pins_sweep(const struct redirect *r)
 		if (!uuid_parse(&uid, entry->d_name))
 			continue;
 		pin_path(r, &uid, "", path);
-		if (redirect_pod_find(r, &uid))
+		if (ebpf_pod_find(r, &uid))
 			sweep_others(r, path);
 		else
-			redirect_pins_remove(r, &uid);
+			ebpf_pins_remove(r, &uid);
 	}
 	if (d)
 		closedir(d);
@@ -296,17 +295,17 @@ static bool needs_create(const struct redirect *r)
 static int link_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
     const struct bpf_program *program, int cgroup, struct err *e)
 {
-	struct redirect_link l = {.program = bpf_program__fd(program),
+	struct ebpf_link l = {.program = bpf_program__fd(program),
 	    .target = cgroup,
 	    .type = bpf_program__expected_attach_type(program)};
 
 	pin_path(r, &p->uid, bpf_program__name(program), l.path);
-	return redirect_link(&l, e);
+	return ebpf_link(&l, e);
 }
 
 /* What the gate has to know of a socket is noted before there is one.  That is for who has no
  * business in the pod: no reason to leave the pod open. */
-int redirect_link_gate(
+int ebpf_link_gate(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
 {
 	char uid[UUID_TEXT_SIZE];
@@ -319,21 +318,21 @@ int redirect_link_gate(
 	return link_at_cgroup(r, p, r->bpf->progs.redirect_gate, cgroup, e);
 }
 
-bool redirect_link_has_gate(const struct redirect *r, const struct redirect_pod_state *p)
+bool ebpf_link_has_gate(const struct redirect *r, const struct redirect_pod_state *p)
 {
 	char path[REDIRECT_PATH_SIZE];
 
 	pin_path(r, &p->uid, gate_pin, path);
-	return redirect_link_cgroup(path) == p->cgroup;
+	return ebpf_link_cgroup(path) == p->cgroup;
 }
 
-void redirect_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p)
+void ebpf_unlink_gate(const struct redirect *r, const struct redirect_pod_state *p)
 {
 	unlink_pin(r, &p->uid, gate_pin);
 	unlink_pin(r, &p->uid, create_pin);
 }
 
-int redirect_link_getsockopt(
+int ebpf_link_getsockopt(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
 {
 	return link_at_cgroup(r, p, r->bpf->progs.redirect_getsockopt, cgroup, e);
@@ -344,7 +343,7 @@ static bool has_names(const struct redirect_pod_state *p)
 	return p->rules && (p->rules->flags & REDIRECT_DNS);
 }
 
-int redirect_link_names(
+int ebpf_link_names(
     const struct redirect *r, const struct redirect_pod_state *p, int cgroup, struct err *e)
 {
 	if (has_names(p))
@@ -381,31 +380,31 @@ static int load_lookup(const struct redirect *r, uint32_t index, struct err *e)
 	return fd < 0 ? err_sys(e, "the kernel refuses a pod's sk_lookup") : fd;
 }
 
-static struct redirect_link lookup_of(
+static struct ebpf_link lookup_of(
     const struct redirect *r, const struct redirect_pod_state *p, int netns)
 {
-	struct redirect_link l = {.program = -1, .target = netns, .type = BPF_SK_LOOKUP};
+	struct ebpf_link l = {.program = -1, .target = netns, .type = BPF_SK_LOOKUP};
 
 	pin_path(r, &p->uid, lookup_pin, l.path);
 	return l;
 }
 
-int redirect_link_lookup(
+int ebpf_link_lookup(
     const struct redirect *r, struct redirect_pod_state *p, int netns, struct err *e)
 {
-	struct redirect_link l = lookup_of(r, p, netns);
+	struct ebpf_link l = lookup_of(r, p, netns);
 
-	if (redirect_link_is_right(&l, p->lookup))
+	if (ebpf_link_is_right(&l, p->lookup))
 		return 0;
 	auto_close int program = load_lookup(r, p->entry.index, e);
 	l.program = program;
-	if (program < 0 || redirect_link(&l, e))
+	if (program < 0 || ebpf_link(&l, e))
 		return -1;
-	p->lookup = redirect_program_id(program);
+	p->lookup = ebpf_program_id(program);
 	return 0;
 }
 
-void redirect_unlink_lookup(const struct redirect *r, const struct redirect_pod_state *p)
+void ebpf_unlink_lookup(const struct redirect *r, const struct redirect_pod_state *p)
 {
 	unlink_pin(r, &p->uid, lookup_pin);
 }
@@ -430,7 +429,7 @@ static int renew(const struct redirect *r, const struct redirect_pod_state *p, c
 	return GONE;
 }
 
-int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p, struct err *e)
+int ebpf_links_renew(const struct redirect *r, struct redirect_pod_state *p, struct err *e)
 {
 	const struct redirect_bpf *bpf = r->bpf;
 	auto_close int lookup = load_lookup(r, p->entry.index, e);
@@ -447,7 +446,7 @@ int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p,
 	p->steered = live == RENEWED || live < 0 ? REDIRECT_STEERED_LIVE
 		     : live == GONE              ? REDIRECT_STEERED_GONE
 						 : REDIRECT_STEERED_NONE;
-	p->lookup = redirect_program_id(lookup);
+	p->lookup = ebpf_program_id(lookup);
 	return failed || live < 0 ? -1 : 0;
 }
 
@@ -456,33 +455,33 @@ int redirect_links_renew(const struct redirect *r, struct redirect_pod_state *p,
 static int mend_at_cgroup(const struct redirect *r, const struct redirect_pod_state *p,
     const struct bpf_program *program, int cgroup, struct err *e)
 {
-	struct redirect_link l = {.program = bpf_program__fd(program),
+	struct ebpf_link l = {.program = bpf_program__fd(program),
 	    .target = cgroup,
 	    .type = bpf_program__expected_attach_type(program)};
 
 	pin_path(r, &p->uid, bpf_program__name(program), l.path);
-	if (redirect_link_is_right(&l, redirect_program_id(l.program)))
+	if (ebpf_link_is_right(&l, ebpf_program_id(l.program)))
 		return 0;
-	return redirect_link(&l, e) ? -1 : 1;
+	return ebpf_link(&l, e) ? -1 : 1;
 }
 
 static int mend_lookup(
     const struct redirect *r, struct redirect_pod_state *p, int netns, struct err *e)
 {
-	const struct redirect_link l = lookup_of(r, p, netns);
+	const struct ebpf_link l = lookup_of(r, p, netns);
 
-	if (redirect_link_is_right(&l, p->lookup))
+	if (ebpf_link_is_right(&l, p->lookup))
 		return 0;
-	return redirect_link_lookup(r, p, netns, e) ? -1 : 1;
+	return ebpf_link_lookup(r, p, netns, e) ? -1 : 1;
 }
 
-int redirect_links_mend(
+int ebpf_links_mend(
     const struct redirect *r, struct redirect_pod_state *p, int cgroup, int netns, struct err *e)
 {
 	bool gate = p->rules && p->rules->strict;
 	int n[5] = {0}, sum = 0;
 
-	if (cgroup >= 0 && redirect_pins_make(r, &p->uid, e))
+	if (cgroup >= 0 && ebpf_pins_make(r, &p->uid, e))
 		return -1;
 	if (cgroup >= 0 && gate) {
 		if (needs_create(r))

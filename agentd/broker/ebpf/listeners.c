@@ -98,7 +98,7 @@ static bool on_socket(void *ctx, const struct redirect_tcp_socket *l)
 
 	if (l->state != REDIRECT_TCP_LISTENS)
 		return false; /* those come first */
-	if (kind == REDIRECT_SOCKET_LISTENS_IN && redirect_tcp_is_loopback(&l->address))
+	if (kind == REDIRECT_SOCKET_LISTENS_IN && ebpf_tcp_is_loopback(&l->address))
 		return true; /* nobody arrives there */
 	if (kind && (uint16_t)l->uid == (uint16_t)s->entry->proxy_uid)
 		add(s, l, kind);
@@ -108,7 +108,7 @@ static bool on_socket(void *ctx, const struct redirect_tcp_socket *l)
 static void list(struct search *s, uint32_t family)
 {
 	s->family = family;
-	redirect_tcp_list(family, on_socket, s);
+	ebpf_tcp_list(family, on_socket, s);
 }
 
 /* --- mark them --- */
@@ -204,7 +204,7 @@ static bool is_done(const struct search *s)
 	return s->published && outbound && !s->fresh;
 }
 
-enum redirect_look redirect_listeners_find(
+enum redirect_look ebpf_listeners_find(
     struct redirect *r, const struct redirect_pod *entry, int netns)
 {
 	struct search s = {.r = r, .entry = entry};
@@ -228,7 +228,7 @@ enum redirect_look redirect_listeners_find(
 
 /* --- when --- */
 
-bool redirect_listeners_possible(int cgroup)
+bool ebpf_listeners_possible(int cgroup)
 {
 	auto_close int fd = openat(cgroup, "cgroup.events", O_RDONLY | O_CLOEXEC);
 	char text[256] = "";
@@ -236,7 +236,7 @@ bool redirect_listeners_possible(int cgroup)
 	return fd >= 0 && read(fd, text, sizeof(text) - 1) > 0 && strstr(text, "populated 1");
 }
 
-bool redirect_listeners_known(const struct redirect *r, uint32_t index)
+bool ebpf_listeners_known(const struct redirect *r, uint32_t index)
 {
 	const struct redirect_listener_key four = {index, AF_INET}, six = {index, AF_INET6};
 	int fd = bpf_map__fd(r->bpf->maps.listeners);
@@ -245,13 +245,13 @@ bool redirect_listeners_known(const struct redirect *r, uint32_t index)
 	return !bpf_map_lookup_elem(fd, &four, &cookie) || !bpf_map_lookup_elem(fd, &six, &cookie);
 }
 
-void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns)
+void ebpf_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns)
 {
 	int64_t now = ms_of(CLOCK_MONOTONIC);
 
 	if (!p->late || now < p->look_ms)
 		return;
-	switch (redirect_listeners_find(r, &p->entry, netns)) {
+	switch (ebpf_listeners_find(r, &p->entry, netns)) {
 	case REDIRECT_LOOK_DONE:
 		p->late = false;
 		return;
@@ -275,32 +275,32 @@ static void came(struct redirect_pod_state *p)
 	p->look_ms = 0; /* when it goes, another one is looked for at once */
 }
 
-void redirect_listeners_news(
+void ebpf_listeners_news(
     struct redirect *r, const struct uuid *pod, int netns, enum redirect_news_kind kind)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	if (!p)
 		return;
 	if (kind == REDIRECT_NEWS_LISTENS)
 		came(p);
-	if (redirect_listeners_known(r, p->entry.index))
+	if (ebpf_listeners_known(r, p->entry.index))
 		return;
 	p->late = true;
 	if (netns < 0)
 		return;
-	redirect_listeners_look(r, p, netns);
-	if (redirect_listeners_known(r, p->entry.index))
+	ebpf_listeners_look(r, p, netns);
+	if (ebpf_listeners_known(r, p->entry.index))
 		came(p);
 	else if (p->envoy == REDIRECT_ENVOY_HEARD)
 		p->envoy = REDIRECT_ENVOY_DEAF;
 }
 
-int redirect_listeners_check(struct redirect *r, const struct uuid *pod, struct err *e)
+int ebpf_listeners_check(struct redirect *r, const struct uuid *pod, struct err *e)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
-	if (p && p->envoy == REDIRECT_ENVOY_DEAF && redirect_listeners_known(r, p->entry.index))
+	if (p && p->envoy == REDIRECT_ENVOY_DEAF && ebpf_listeners_known(r, p->entry.index))
 		came(p); /* what it told found no room */
 	if (!p || p->envoy != REDIRECT_ENVOY_DEAF)
 		return 0;

@@ -21,17 +21,17 @@ enum redirect_look {
 	REDIRECT_LOOK_FOUND,
 	REDIRECT_LOOK_DONE, /* both ports have some, and all were known: nothing more to look for */
 };
-enum redirect_look redirect_listeners_find(
+enum redirect_look ebpf_listeners_find(
     struct redirect *r, const struct redirect_pod *entry, int netns);
 
 /* Is a process in the cgroup that may listen already? */
-bool redirect_listeners_possible(int cgroup);
+bool ebpf_listeners_possible(int cgroup);
 /* The programs told it.  `netns`: where it is live; -1: it is not. */
-void redirect_listeners_news(
+void ebpf_listeners_news(
     struct redirect *r, const struct uuid *pod, int netns, enum redirect_news_kind kind);
 /* -1, ECONNREFUSED: its Envoy listened, and does not any more. */
-int redirect_listeners_check(struct redirect *r, const struct uuid *pod, struct err *e);
-bool redirect_listeners_known(const struct redirect *r, uint32_t index); /* one of the pod's is */
+int ebpf_listeners_check(struct redirect *r, const struct uuid *pod, struct err *e);
+bool ebpf_listeners_known(const struct redirect *r, uint32_t index); /* one of the pod's is */
 
 /* As long as the pod is `late`; in vain: after 10 s, then 20, up to some minutes. */
-void redirect_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns);
+void ebpf_listeners_look(struct redirect *r, struct redirect_pod_state *p, int netns);

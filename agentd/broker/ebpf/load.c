@@ -34,7 +34,7 @@ static int mount_bpffs(const char *path, struct err *e)
 	return 0;
 }
 
-int redirect_load_directories(struct redirect *r, struct err *e)
+int ebpf_load_directories(struct redirect *r, struct err *e)
 {
 	char path[REDIRECT_PATH_SIZE];
 
@@ -101,12 +101,12 @@ static int open_programs(struct redirect *r, struct err *e)
 	r->bpf = redirect_bpf__open();
 	if (!r->bpf)
 		return err_sys(e, "eBPF object");
-	r->can.interfaces = redirect_probe_interfaces();
+	r->can.interfaces = kernel_can_interfaces();
 	r->bpf->rodata->has_ingress_ifindex = r->can.interfaces;
-	r->bpf->rodata->gate_knows_netns = redirect_probe_gate_netns();
+	r->bpf->rodata->gate_knows_netns = kernel_can_gate_netns();
 	r->bpf->rodata->node_cookie = r->home ? r->home->own.cookie : 0;
-	r->bpf->rodata->has_tc_listeners = redirect_probe_listeners();
-	r->collects = !r->bpf->rodata->has_tc_listeners && redirect_probe_collecting();
+	r->bpf->rodata->has_tc_listeners = kernel_can_listeners();
+	r->collects = !r->bpf->rodata->has_tc_listeners && kernel_can_collecting();
 	r->can.late = r->bpf->rodata->has_tc_listeners || r->collects;
 	bpf_program__set_autoload(r->bpf->progs.redirect_collect, r->collects);
 	r->bpf->rodata->pod_level_first = (uint32_t)r->top.level + 1;
@@ -117,7 +117,7 @@ static int load_programs(struct redirect *r, struct err *e)
 {
 	if (redirect_bpf__load(r->bpf))
 		return err_sys(e, "the kernel refuses an eBPF program");
-	return redirect_probe_storage(bpf_map__fd(r->bpf->maps.sockets), e);
+	return kernel_can_storage(bpf_map__fd(r->bpf->maps.sockets), e);
 }
 
 /* The worker maps it, and for that its descriptor must allow writing: so the map does not.  An
@@ -129,7 +129,7 @@ static int freeze_map(const struct bpf_map *m, struct err *e)
 	return 0;
 }
 
-int redirect_load(struct redirect *r, struct err *e)
+int ebpf_load(struct redirect *r, struct err *e)
 {
 	if (open_programs(r, e) || each_map(r, adopt_map, e) || load_programs(r, e) ||
 	    each_map(r, pin_map, e))
@@ -137,7 +137,7 @@ int redirect_load(struct redirect *r, struct err *e)
 	return freeze_map(r->bpf->maps.counters, e);
 }
 
-int redirect_load_pin(struct redirect *r, struct err *e)
+int ebpf_load_pin(struct redirect *r, struct err *e)
 {
-	return redirect_load_directories(r, e) || each_map(r, pin_map, e) ? -1 : 0;
+	return ebpf_load_directories(r, e) || each_map(r, pin_map, e) ? -1 : 0;
 }

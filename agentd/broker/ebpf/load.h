@@ -38,8 +38,8 @@ struct redirect {
 };
 
 /* The directories of pins, on a bpffs, which is mounted if it is not. */
-int redirect_load_directories(struct redirect *r, struct err *e);
+int ebpf_load_directories(struct redirect *r, struct err *e);
 /* With `home` and `top`.  No `pins`: a trial that leaves nothing behind. */
-int redirect_load(struct redirect *r, struct err *e);
+int ebpf_load(struct redirect *r, struct err *e);
 /* Directories and maps, pinned; there already: nothing. */
-int redirect_load_pin(struct redirect *r, struct err *e);
+int ebpf_load_pin(struct redirect *r, struct err *e);

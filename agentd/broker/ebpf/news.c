@@ -27,7 +27,7 @@ static int on_record(void *ctx, void *data, size_t size)
 	if (size < sizeof(record))
 		return 0;
 	memcpy(&record, data, sizeof(record));
-	if (!redirect_pod_uid(n->redirect, record.index, &pod)) /* else it went meanwhile */
+	if (!ebpf_pod_uid(n->redirect, record.index, &pod)) /* else it went meanwhile */
 		n->heard(n->ctx, &pod, record.kind);
 	return 0;
 }
@@ -40,7 +40,7 @@ static void on_readable(void *ctx, uint32_t events)
 	ring_buffer__consume(n->ring);
 }
 
-struct redirect_news_ring *redirect_news_new(
+struct redirect_news_ring *ebpf_news_new(
     int epoll, struct redirect *r, redirect_news_heard heard, void *ctx, struct err *e)
 {
 	struct redirect_news_ring *n = mem_zalloc(sizeof(*n));
@@ -59,7 +59,7 @@ struct redirect_news_ring *redirect_news_new(
 	return NULL;
 }
 
-void redirect_news_free(struct redirect_news_ring **slot)
+void ebpf_news_free(struct redirect_news_ring **slot)
 {
 	struct redirect_news_ring *n = take(*slot);
 

@@ -11,6 +11,6 @@ typedef void (*redirect_news_heard)(
     void *ctx, const struct uuid *pod, enum redirect_news_kind kind);
 
 /* NULL: `e` says why. */
-struct redirect_news_ring *redirect_news_new(
+struct redirect_news_ring *ebpf_news_new(
     int epoll, struct redirect *r, redirect_news_heard heard, void *ctx, struct err *e);
-void redirect_news_free(struct redirect_news_ring **n);
+void ebpf_news_free(struct redirect_news_ring **n);

@@ -136,20 +136,20 @@ static int find_level(struct redirect_top *t, struct err *e)
 
 /* --- the top --- */
 
-int redirect_place_open(struct redirect_top *t, const char *path, struct err *e)
+int ebpf_place_open(struct redirect_top *t, const char *path, struct err *e)
 {
 	t->path = mem_strdup(path);
 	t->fd = open_path(path, e);
 	return t->fd < 0 ? -1 : find_level(t, e);
 }
 
-void redirect_place_close(struct redirect_top *t)
+void ebpf_place_close(struct redirect_top *t)
 {
 	mem_closep(&t->fd);
 	free(take(t->path));
 }
 
-int redirect_place_climb(struct redirect_top *t, uint64_t id, struct err *e)
+int ebpf_place_climb(struct redirect_top *t, uint64_t id, struct err *e)
 {
 	uint64_t ids[REDIRECT_TREE_DEPTH];
 	int above = look_up(t->fd, ids), n = index_of(ids, above, id);
@@ -174,24 +174,24 @@ static int check_level(
 	    now->path, was->level, now->level);
 }
 
-int redirect_place_follow(struct redirect_top *t, struct err *e)
+int ebpf_place_follow(struct redirect_top *t, struct err *e)
 {
 	struct redirect_top now = {.fd = -1};
 	struct stat was, st;
 
 	if (fstat(t->fd, &was) || stat(t->path, &st) || was.st_ino == st.st_ino)
 		return 0;
-	if (redirect_place_open(&now, t->path, e) || check_level(t, &now, e)) {
-		redirect_place_close(&now);
+	if (ebpf_place_open(&now, t->path, e) || check_level(t, &now, e)) {
+		ebpf_place_close(&now);
 		return -1;
 	}
-	redirect_place_close(t);
+	ebpf_place_close(t);
 	*t = now;
 	log_warn(NULL, "cgroup %s was made again: the eBPF programs move to the new one", t->path);
 	return 1;
 }
 
-int redirect_place_level(const struct redirect_top *t, int cgroup)
+int ebpf_place_level(const struct redirect_top *t, int cgroup)
 {
 	uint64_t ids[REDIRECT_TREE_DEPTH];
 	int n = look_up(cgroup, ids), top = look_up(t->fd, ids);
@@ -201,7 +201,7 @@ int redirect_place_level(const struct redirect_top *t, int cgroup)
 
 /* --- a pod's --- */
 
-int redirect_place_check(
+int ebpf_place_check(
     const struct redirect_top *t, int cgroup, uint64_t above[REDIRECT_DEPTH], struct err *e)
 {
 	uint64_t ids[REDIRECT_TREE_DEPTH];

@@ -58,7 +58,7 @@ static void remember(struct redirect_written *e, const struct redirect_written_r
 
 static unsigned changed;
 
-unsigned redirect_rows_changed(void)
+unsigned ebpf_rows_changed(void)
 {
 	return changed;
 }
@@ -132,7 +132,7 @@ static int put_cidr(const struct redirect *r, struct redirect_pod_state *p,
 	return put(r, p, &row, &flags, e);
 }
 
-int redirect_rows_put(const struct redirect *r, struct redirect_pod_state *p, struct err *e)
+int ebpf_rows_put(const struct redirect *r, struct redirect_pod_state *p, struct err *e)
 {
 	const struct redirect_rules *rules = p->rules;
 
@@ -203,7 +203,7 @@ static void delete_row(const struct redirect *r, const struct redirect_written_r
 	changed += !bpf_map_delete_elem(bpf_map__fd(map_of(r, row)), key_of(row));
 }
 
-void redirect_rows_sweep(const struct redirect *r, struct redirect_pod_state *p)
+void ebpf_rows_sweep(const struct redirect *r, struct redirect_pod_state *p)
 {
 	struct redirect_written *e = &p->written;
 	uint32_t kept = 0;
@@ -216,7 +216,7 @@ void redirect_rows_sweep(const struct redirect *r, struct redirect_pod_state *p)
 	e->n = kept;
 }
 
-void redirect_rows_clear(const struct redirect *r, struct redirect_pod_state *p)
+void ebpf_rows_clear(const struct redirect *r, struct redirect_pod_state *p)
 {
 	for (uint32_t i = 0; i < p->written.n; i++)
 		delete_row(r, &p->written.rows[i]);
@@ -259,7 +259,7 @@ static void each_cidr(const struct redirect *r, row_visit visit)
 static struct redirect_pod_state *pod_of(
     const struct redirect *r, const struct redirect_written_row *row)
 {
-	return redirect_pod_at(r, row->is_cidr ? row->cidr.index : row->port.index);
+	return ebpf_pod_at(r, row->is_cidr ? row->cidr.index : row->port.index);
 }
 
 /* What an earlier broker wrote for a pod is not known before that is asked for. */
@@ -271,7 +271,7 @@ static void sweep_row(const struct redirect *r, const struct redirect_written_ro
 		delete_row(r, row);
 }
 
-void redirect_rows_sweep_all(const struct redirect *r)
+void ebpf_rows_sweep_all(const struct redirect *r)
 {
 	each_port(r, sweep_row);
 	each_cidr(r, sweep_row);
@@ -287,7 +287,7 @@ static void adopt_row(const struct redirect *r, const struct redirect_written_ro
 		delete_row(r, row);
 }
 
-void redirect_rows_adopt(const struct redirect *r)
+void ebpf_rows_adopt(const struct redirect *r)
 {
 	each_port(r, adopt_row);
 	each_cidr(r, adopt_row);

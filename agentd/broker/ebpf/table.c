@@ -14,7 +14,7 @@
 
 LOG_SCOPE("broker");
 
-struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const struct uuid *uid)
+struct redirect_pod_state *ebpf_pod_find(const struct redirect *r, const struct uuid *uid)
 {
 	struct redirect_pod_state *p;
 
@@ -24,42 +24,41 @@ struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const str
 	return NULL;
 }
 
-uint32_t redirect_index(const struct redirect *r, const struct uuid *pod)
+uint32_t ebpf_index(const struct redirect *r, const struct uuid *pod)
 {
-	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	const struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	return p && p->cgroup ? p->entry.index : 0;
 }
 
-uint32_t redirect_pod_row(uint32_t index)
+uint32_t ebpf_pod_row(uint32_t index)
 {
 	return index & REDIRECT_ROW_MASK;
 }
 
-struct redirect_pod_state *redirect_pod_at(const struct redirect *r, uint32_t index)
+struct redirect_pod_state *ebpf_pod_at(const struct redirect *r, uint32_t index)
 {
-	uint32_t row = redirect_pod_row(index);
+	uint32_t row = ebpf_pod_row(index);
 	struct redirect_pod_state *p = row <= REDIRECT_PODS_MAX ? r->rows[row] : NULL;
 
 	return p && p->entry.index == index ? p : NULL;
 }
 
-struct redirect_pod_state *redirect_pod_add(
-    struct redirect *r, const struct uuid *uid, uint32_t index)
+struct redirect_pod_state *ebpf_pod_add(struct redirect *r, const struct uuid *uid, uint32_t index)
 {
 	struct redirect_pod_state *p = mem_zalloc(sizeof(*p));
 
 	p->uid = *uid;
 	p->entry.index = index;
 	memcpy(p->entry.uid, uid, sizeof(p->entry.uid));
-	r->rows[redirect_pod_row(index)] = p;
+	r->rows[ebpf_pod_row(index)] = p;
 	DL_APPEND(r->pods, p);
 	return p;
 }
 
 static void keep_baseline(struct redirect *r, uint32_t index)
 {
-	const uint32_t row = redirect_pod_row(index) - 1;
+	const uint32_t row = ebpf_pod_row(index) - 1;
 	struct redirect_counters now;
 
 	if (!bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.counters), &row, &now))
@@ -74,14 +73,14 @@ static uint32_t new_index(struct redirect *r, uint32_t row)
 	return (uint32_t)++r->times << REDIRECT_ROW_BITS | row;
 }
 
-struct redirect_pod_state *redirect_pod_find_or_add(
+struct redirect_pod_state *ebpf_pod_find_or_add(
     struct redirect *r, const struct uuid *uid, struct err *e)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, uid);
+	struct redirect_pod_state *p = ebpf_pod_find(r, uid);
 
 	for (uint32_t row = 1; !p && row <= REDIRECT_PODS_MAX; row++)
 		if (!r->rows[row]) {
-			p = redirect_pod_add(r, uid, new_index(r, row));
+			p = ebpf_pod_add(r, uid, new_index(r, row));
 			keep_baseline(r, p->entry.index);
 		}
 	if (!p)
@@ -89,9 +88,9 @@ struct redirect_pod_state *redirect_pod_find_or_add(
 	return p;
 }
 
-void redirect_pod_forget(struct redirect *r, struct redirect_pod_state *p)
+void ebpf_pod_forget(struct redirect *r, struct redirect_pod_state *p)
 {
-	r->rows[redirect_pod_row(p->entry.index)] = NULL;
+	r->rows[ebpf_pod_row(p->entry.index)] = NULL;
 	DL_DELETE(r->pods, p);
 	free(p->rules);
 	free(p->seen);
@@ -99,17 +98,17 @@ void redirect_pod_forget(struct redirect *r, struct redirect_pod_state *p)
 	free(p);
 }
 
-void redirect_pods_free(struct redirect *r)
+void ebpf_pods_free(struct redirect *r)
 {
 	struct redirect_pod_state *p, *tmp;
 
 	DL_FOREACH_SAFE (r->pods, p, tmp)
-		redirect_pod_forget(r, p);
+		ebpf_pod_forget(r, p);
 }
 
-int redirect_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out)
+int ebpf_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out)
 {
-	const struct redirect_pod_state *p = redirect_pod_at(r, index);
+	const struct redirect_pod_state *p = ebpf_pod_at(r, index);
 
 	if (!p)
 		return -1;
@@ -127,7 +126,7 @@ static bool is_among(const uint64_t *ids, int n, uint64_t id)
 	return false;
 }
 
-bool redirect_pod_holds(const struct redirect_pod_state *p, const uint64_t above[REDIRECT_DEPTH])
+bool ebpf_pod_holds(const struct redirect_pod_state *p, const uint64_t above[REDIRECT_DEPTH])
 {
 	return p->cgroup && is_among(above, REDIRECT_DEPTH, p->cgroup);
 }
@@ -140,14 +139,14 @@ static const char *relation(
 		return NULL;
 	if (other->cgroup == p->above[0])
 		return "the cgroup is that of pod";
-	if (redirect_pod_holds(other, p->above))
+	if (ebpf_pod_holds(other, p->above))
 		return "the cgroup lies in that of pod";
 	if (is_among(other->above, REDIRECT_DEPTH, p->above[0]))
 		return "in the cgroup lies that of pod";
 	return NULL;
 }
 
-int redirect_pod_check_neighbours(
+int ebpf_pod_check_neighbours(
     const struct redirect *r, const struct redirect_pod_state *p, struct err *e)
 {
 	const struct redirect_pod_state *other = NULL;
@@ -167,7 +166,7 @@ int redirect_pod_check_neighbours(
 /* --- in the maps --- */
 
 /* A pod that an earlier broker wrote, and we know nothing else of, is seen already. */
-int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *p)
+int ebpf_pod_put_level(struct redirect *r, const struct redirect_pod_state *p)
 {
 	int fd = bpf_map__fd(r->bpf->maps.pod_levels), below = 0;
 	const uint32_t at = 0;
@@ -184,7 +183,7 @@ int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *
 	return bpf_map_update_elem(fd, &at, &levels, BPF_ANY) ? -1 : 1;
 }
 
-struct redirect_pod_state *redirect_pod_before(
+struct redirect_pod_state *ebpf_pod_before(
     const struct redirect *r, const struct redirect_pod_state *p)
 {
 	struct redirect_pod_state *other;
@@ -195,9 +194,9 @@ struct redirect_pod_state *redirect_pod_before(
 	return NULL;
 }
 
-int redirect_pod_put(struct redirect *r, const struct redirect_pod_state *p, struct err *e)
+int ebpf_pod_put(struct redirect *r, const struct redirect_pod_state *p, struct err *e)
 {
-	if (redirect_pod_put_level(r, p) < 0 ||
+	if (ebpf_pod_put_level(r, p) < 0 ||
 	    bpf_map_update_elem(
 		bpf_map__fd(r->bpf->maps.pods_by_index), &p->entry.index, &p->entry, BPF_ANY) ||
 	    bpf_map_update_elem(bpf_map__fd(r->bpf->maps.pods), &p->cgroup, &p->entry, BPF_ANY))
@@ -205,7 +204,7 @@ int redirect_pod_put(struct redirect *r, const struct redirect_pod_state *p, str
 	return 0;
 }
 
-void redirect_pod_take_out(struct redirect *r, const struct redirect_pod_state *p)
+void ebpf_pod_take_out(struct redirect *r, const struct redirect_pod_state *p)
 {
 	int map = bpf_map__fd(r->bpf->maps.pods);
 	struct redirect_pod there;
@@ -215,14 +214,14 @@ void redirect_pod_take_out(struct redirect *r, const struct redirect_pod_state *
 		bpf_map_delete_elem(map, &p->cgroup);
 }
 
-void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on)
+void ebpf_pod_trace(struct redirect *r, const struct uuid *pod, bool on)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 	struct err e;
 
 	if (!p || !p->cgroup || !(p->entry.flags & REDIRECT_TRACE) == !on)
 		return;
 	p->entry.flags ^= REDIRECT_TRACE;
-	if (redirect_pod_put(r, p, &e))
+	if (ebpf_pod_put(r, p, &e))
 		log_warn(NULL, "trace: %s", e.msg);
 }

@@ -75,36 +75,35 @@ struct redirect_pod_state {
 	struct redirect_pod_state *prev, *next;
 };
 
-struct redirect_pod_state *redirect_pod_find(const struct redirect *r, const struct uuid *uid);
-struct redirect_pod_state *redirect_pod_at(const struct redirect *r, uint32_t index);
-uint32_t redirect_pod_row(uint32_t index); /* 1 and on */
+struct redirect_pod_state *ebpf_pod_find(const struct redirect *r, const struct uuid *uid);
+struct redirect_pod_state *ebpf_pod_at(const struct redirect *r, uint32_t index);
+uint32_t ebpf_pod_row(uint32_t index); /* 1 and on */
 /* Adds an earlier broker's pod: it has its index already. */
-struct redirect_pod_state *redirect_pod_add(
-    struct redirect *r, const struct uuid *uid, uint32_t index);
+struct redirect_pod_state *ebpf_pod_add(struct redirect *r, const struct uuid *uid, uint32_t index);
 /* NULL: there are too many. */
-struct redirect_pod_state *redirect_pod_find_or_add(
+struct redirect_pod_state *ebpf_pod_find_or_add(
     struct redirect *r, const struct uuid *uid, struct err *e);
-void redirect_pod_forget(struct redirect *r, struct redirect_pod_state *p);
-void redirect_pods_free(struct redirect *r);
+void ebpf_pod_forget(struct redirect *r, struct redirect_pod_state *p);
+void ebpf_pods_free(struct redirect *r);
 
-uint32_t redirect_index(const struct redirect *r, const struct uuid *pod); /* 0: unknown */
-int redirect_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out);
+uint32_t ebpf_index(const struct redirect *r, const struct uuid *pod); /* 0: unknown */
+int ebpf_pod_uid(const struct redirect *r, uint32_t index, struct uuid *out);
 
 /* No two pods have the same cgroup, and no pod's lies in another's: by p->above.  One that leaves
  * is in nobody's way. */
-int redirect_pod_check_neighbours(
+int ebpf_pod_check_neighbours(
     const struct redirect *r, const struct redirect_pod_state *p, struct err *e);
 
 /* Its cgroup is the first of `above`, or one that holds it. */
-bool redirect_pod_holds(const struct redirect_pod_state *p, const uint64_t above[REDIRECT_DEPTH]);
+bool ebpf_pod_holds(const struct redirect_pod_state *p, const uint64_t above[REDIRECT_DEPTH]);
 
 /* The pod that leaves and has the cgroup that this one is to have; NULL: none. */
-struct redirect_pod_state *redirect_pod_before(
+struct redirect_pod_state *ebpf_pod_before(
     const struct redirect *r, const struct redirect_pod_state *p);
 
 /* In the maps: the programs see it from now on, as it is. */
-int redirect_pod_put(struct redirect *r, const struct redirect_pod_state *p, struct err *e);
-void redirect_pod_take_out(struct redirect *r, const struct redirect_pod_state *p); /* or nothing */
+int ebpf_pod_put(struct redirect *r, const struct redirect_pod_state *p, struct err *e);
+void ebpf_pod_take_out(struct redirect *r, const struct redirect_pod_state *p); /* or nothing */
 /* The programs look for pods at its level from now on.  1: they did not; -1: errno. */
-int redirect_pod_put_level(struct redirect *r, const struct redirect_pod_state *p);
-void redirect_pod_trace(struct redirect *r, const struct uuid *pod, bool on);
+int ebpf_pod_put_level(struct redirect *r, const struct redirect_pod_state *p);
+void ebpf_pod_trace(struct redirect *r, const struct uuid *pod, bool on);

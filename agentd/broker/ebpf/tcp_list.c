@@ -46,7 +46,7 @@ static bool parse(char *text, struct redirect_tcp_socket *out)
 	       parse_address(field[REMOTE], &out->remote);
 }
 
-void redirect_tcp_list(
+void ebpf_tcp_list(
     uint32_t family, bool (*each)(void *ctx, const struct redirect_tcp_socket *s), void *ctx)
 {
 	const char *path =
@@ -63,7 +63,7 @@ void redirect_tcp_list(
 		fclose(f);
 }
 
-bool redirect_tcp_is_loopback(const struct redirect_address *a)
+bool ebpf_tcp_is_loopback(const struct redirect_address *a)
 {
 	if (a->word[0] | a->word[1])
 		return false;

@@ -13,7 +13,7 @@ struct redirect_tcp_socket {
 /* Calls `each` for every socket of AF_INET or AF_INET6, until it returns false.  Listening ones
  * come first.  A pod may have as many as it likes, so the list ends after some thousand.  No IPv6:
  * none. */
-void redirect_tcp_list(
+void ebpf_tcp_list(
     uint32_t family, bool (*each)(void *ctx, const struct redirect_tcp_socket *s), void *ctx);
 /* Also ::127.0.0.0/104, where captured dials of IPv6 end (ebpf/outbound.bpf.h). */
-bool redirect_tcp_is_loopback(const struct redirect_address *a);
+bool ebpf_tcp_is_loopback(const struct redirect_address *a);

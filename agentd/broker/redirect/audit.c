@@ -69,19 +69,19 @@ static void audit_maps(struct audit *a)
 	{
 		n += !bpf_map__is_internal(m) && !is_pinned(a->r, m);
 	}
-	if (redirect_load_pin(a->r, &e))
+	if (ebpf_load_pin(a->r, &e))
 		failed(a, NULL, &e);
 	else
 		repaired(a, NULL, n, "pins of eBPF maps");
 }
 
-static void audit_link(struct audit *a, const struct redirect_link *l)
+static void audit_link(struct audit *a, const struct ebpf_link *l)
 {
 	struct err e;
 
-	if (redirect_link_is_right(l, redirect_program_id(l->program)))
+	if (ebpf_link_is_right(l, ebpf_program_id(l->program)))
 		return;
-	if (redirect_link(l, &e))
+	if (ebpf_link(l, &e))
 		failed(a, NULL, &e);
 	else
 		repaired(a, NULL, 1, l->path);
@@ -89,15 +89,15 @@ static void audit_link(struct audit *a, const struct redirect_link *l)
 
 static void audit_links(struct audit *a)
 {
-	struct redirect_link l;
+	struct ebpf_link l;
 	struct bpf_program *p;
 	struct err e;
 
-	if (redirect_links_follow(a->r, &e))
+	if (ebpf_links_follow(a->r, &e))
 		failed(a, NULL, &e);
 	bpf_object__for_each_program(p, a->r->bpf->obj)
 	{
-		if (redirect_link_of_node(a->r, p, &l))
+		if (ebpf_link_of_node(a->r, p, &l))
 			audit_link(a, &l);
 	}
 }
@@ -105,7 +105,7 @@ static void audit_links(struct audit *a)
 static void audit_probes(struct audit *a)
 {
 	struct err e;
-	int n = redirect_probes_mend(a->r, &e);
+	int n = kubelet_dials_mend(a->r, &e);
 
 	if (n < 0)
 		failed(a, NULL, &e);
@@ -141,28 +141,28 @@ static void audit_pod(struct audit *a, struct redirect_pod_state *p)
 {
 	auto_close int cgroup = open_cgroup(a, p);
 	int netns = a->at->netns(a->at->ctx, &p->uid);
-	unsigned before = redirect_rows_changed();
+	unsigned before = ebpf_rows_changed();
 	const struct redirect_bpf *bpf = a->r->bpf;
 	char uid[UUID_TEXT_SIZE];
 	struct err e;
 	int links;
 
 	uuid_format(&p->uid, uid);
-	links = redirect_links_mend(a->r, p, cgroup, netns, &e);
+	links = ebpf_links_mend(a->r, p, cgroup, netns, &e);
 	if (links < 0)
 		failed(a, uid, &e);
 	else
 		repaired(a, uid, (unsigned)links, "links of eBPF programs");
 	repaired(a, uid,
-	    (unsigned)((redirect_pod_put_level(a->r, p) == 1) +
+	    (unsigned)((ebpf_pod_put_level(a->r, p) == 1) +
 		       mend_value(bpf->maps.pods, &p->cgroup, &p->entry) +
 		       mend_value(bpf->maps.pods_by_index, &p->entry.index, &p->entry)),
 	    "its entry in an eBPF map");
-	if (p->rules && redirect_rows_put(a->r, p, &e))
+	if (p->rules && ebpf_rows_put(a->r, p, &e))
 		failed(a, uid, &e);
-	repaired(a, uid, redirect_rows_changed() - before, "rows of eBPF maps");
+	repaired(a, uid, ebpf_rows_changed() - before, "rows of eBPF maps");
 	if (netns >= 0)
-		redirect_listeners_look(a->r, p, netns);
+		ebpf_listeners_look(a->r, p, netns);
 }
 
 /* An entry would make another cgroup's processes this pod's. */
@@ -181,7 +181,7 @@ static void sweep_entries(struct audit *a)
 		more = bpf_map_get_next_key(fd, &at, &next) == 0;
 		if (bpf_map_lookup_elem(fd, &at, &entry))
 			continue;
-		p = redirect_pod_at(a->r, entry.index);
+		p = ebpf_pod_at(a->r, entry.index);
 		if (p && p->cgroup == at)
 			continue;
 		bpf_map_delete_elem(fd, &at);
@@ -224,9 +224,9 @@ struct redirect_audited redirect_audit(struct redirect *r, const struct redirect
 	DL_FOREACH (r->pods, p)
 		if (p->cgroup)
 			audit_pod(&a, p);
-	before = redirect_rows_changed();
-	redirect_rows_sweep_all(r);
-	repaired(&a, NULL, redirect_rows_changed() - before, "rows of eBPF maps, by adding some");
+	before = ebpf_rows_changed();
+	ebpf_rows_sweep_all(r);
+	repaired(&a, NULL, ebpf_rows_changed() - before, "rows of eBPF maps, by adding some");
 	sweep_entries(&a);
 	tell_directories(&a);
 	return a.out;

@@ -29,28 +29,28 @@ int redirect_answer(
 {
 	int map = bpf_map__fd(r->bpf->maps.sockets);
 	const struct redirect_socket mark = {
-	    .index = redirect_index(r, pod), .kind = REDIRECT_SOCKET_LISTENS_DNS};
+	    .index = ebpf_index(r, pod), .kind = REDIRECT_SOCKET_LISTENS_DNS};
 
 	if (!answered) {
-		note(redirect_pod_find(r, pod), socket, false);
+		note(ebpf_pod_find(r, pod), socket, false);
 		return bpf_map_delete_elem(map, &socket);
 	}
 	if (!mark.index)
 		return err_set(e, ENOENT, "this pod's traffic is not redirected by eBPF");
 	if (bpf_map_update_elem(map, &socket, &mark, BPF_ANY))
 		return err_sys(e, "mark the DNS proxy's socket");
-	note(redirect_pod_find(r, pod), socket, true);
+	note(ebpf_pod_find(r, pod), socket, true);
 	return 0;
 }
 
 int redirect_answered(struct redirect *r, const struct uuid *pod, struct err *e)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	if (!p || (p->entry.flags & REDIRECT_DNS_KNOWN))
 		return 0;
 	p->entry.flags |= REDIRECT_DNS_KNOWN;
-	return p->cgroup ? redirect_pod_put(r, p, e) : 0;
+	return p->cgroup ? ebpf_pod_put(r, p, e) : 0;
 }
 
 static bool is_told(const struct redirect_names_told *t, const uint8_t pod[16])

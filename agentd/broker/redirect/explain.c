@@ -34,7 +34,7 @@ static inline __u32 rules_cidr(__u32 index, const struct redirect_address *a)
 static int find_entry(
     struct redirect *r, const struct uuid *pod, struct redirect_pod *out, struct err *e)
 {
-	uint32_t index = redirect_index(r, pod);
+	uint32_t index = ebpf_index(r, pod);
 
 	programs = r->bpf;
 	if (!index || bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index, out))
@@ -65,13 +65,13 @@ static int explain_probe(
 static int explain_arrival(const struct redirect *r, const struct redirect_pod *p,
     const struct redirect_arrival *a, struct err *e)
 {
-	const struct redirect_pod_state *state = redirect_pod_at(r, p->index);
+	const struct redirect_pod_state *state = ebpf_pod_at(r, p->index);
 	enum redirect_verdict v = rules_inbound(p, a);
 
 	if (v != REDIRECT_TO_INBOUND || !state->rules)
 		return (int)v;
 	if (state->steered == REDIRECT_STEERED_LIVE)
-		return redirect_listeners_known(r, p->index) ? (int)v : REDIRECT_DROP_NO_LISTENER;
+		return ebpf_listeners_known(r, p->index) ? (int)v : REDIRECT_DROP_NO_LISTENER;
 	if (state->rules->strict)
 		return REDIRECT_DROP_GATE;
 	return err_set(e, EAGAIN,
@@ -97,7 +97,7 @@ static int explain_dial(const struct redirect_pod_state *state, const struct red
 int redirect_explain(
     struct redirect *r, const struct uuid *pod, struct redirect_question *q, struct err *e)
 {
-	const struct redirect_pod_state *state = redirect_pod_find(r, pod);
+	const struct redirect_pod_state *state = ebpf_pod_find(r, pod);
 	struct redirect_pod entry = {0};
 
 	if (find_entry(r, pod, &entry, e))

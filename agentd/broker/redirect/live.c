@@ -143,7 +143,7 @@ static void look_for_rivals(struct broker_pod *pod)
 		to = POD_INBOUND_TWICE;
 	else if (redirect_unseen(programs(pod), &pod->uid, netns, &e))
 		to = POD_INBOUND_UNSEEN;
-	else if (redirect_listeners_check(programs(pod), &pod->uid, &e))
+	else if (ebpf_listeners_check(programs(pod), &pod->uid, &e))
 		to = POD_INBOUND_DEAF;
 	else
 		to = POD_INBOUND_LIVE;
@@ -160,10 +160,10 @@ void redirect_requests_on_news(void *ctx, const struct uuid *uid, enum redirect_
 
 	if (!r)
 		return;
-	redirect_listeners_news(t->redirect, uid, redirect_requests_netns(pod), kind);
+	ebpf_listeners_news(t->redirect, uid, redirect_requests_netns(pod), kind);
 	if (!pod_redirection_is_live(r))
 		return;
-	if (redirect_listeners_check(t->redirect, uid, &e))
+	if (ebpf_listeners_check(t->redirect, uid, &e))
 		turn_live(pod, POD_INBOUND_DEAF, &e);
 	else if (r->inbound == POD_INBOUND_DEAF)
 		turn_live(pod, POD_INBOUND_LIVE, NULL);

@@ -32,21 +32,21 @@ LOG_SCOPE("broker");
 
 bool redirect_gone(const struct redirect *r, const struct uuid *pod)
 {
-	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	const struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	return p && p->steered == REDIRECT_STEERED_GONE;
 }
 
 bool redirect_is_steered(const struct redirect *r, const struct uuid *pod)
 {
-	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	const struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	return p && p->steered == REDIRECT_STEERED_LIVE;
 }
 
 bool redirect_is_shut(const struct redirect *r, const struct uuid *pod)
 {
-	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	const struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	return p && p->cgroup && (p->entry.flags & REDIRECT_SHUT);
 }
@@ -58,10 +58,10 @@ bool redirect_is_closed(const struct redirect *r, int cgroup)
 	uint64_t above[REDIRECT_DEPTH];
 	struct err e;
 
-	if (redirect_place_check(&r->top, cgroup, above, &e))
+	if (ebpf_place_check(&r->top, cgroup, above, &e))
 		return false;
 	DL_FOREACH (r->pods, p)
-		if (redirect_pod_holds(p, above) && redirect_link_has_gate(r, p))
+		if (ebpf_pod_holds(p, above) && ebpf_link_has_gate(r, p))
 			return true;
 	return false;
 }
@@ -76,7 +76,7 @@ void redirect_pods(struct redirect *r, void (*each)(void *ctx, const struct uuid
 
 const struct redirect_rules *redirect_rules(const struct redirect *r, const struct uuid *pod)
 {
-	const struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	const struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	return p ? p->rules : NULL;
 }
@@ -84,12 +84,12 @@ const struct redirect_rules *redirect_rules(const struct redirect *r, const stru
 uint32_t redirect_counted(
     const struct redirect *r, const struct uuid *pod, struct redirect_counters *baseline)
 {
-	uint32_t index = redirect_index(r, pod);
+	uint32_t index = ebpf_index(r, pod);
 
 	memset(baseline, 0, sizeof(*baseline));
 	if (index)
 		bpf_map_lookup_elem(bpf_map__fd(r->bpf->maps.baselines), &index, baseline);
-	return redirect_pod_row(index);
+	return ebpf_pod_row(index);
 }
 
 /* --- set --- */
@@ -160,8 +160,8 @@ static void leave(struct redirect_pod_state *p)
 static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t cgroup)
 {
 	if (p->cgroup && p->cgroup != cgroup) {
-		redirect_pod_take_out(r, p);
-		redirect_unlink_lookup(r, p);
+		ebpf_pod_take_out(r, p);
+		ebpf_unlink_lookup(r, p);
 		leave(p);
 		p->entry.home = 0;
 		p->since_s = 0;
@@ -173,8 +173,8 @@ static void move_to(struct redirect *r, struct redirect_pod_state *p, uint64_t c
 static int put_gate(struct redirect *r, struct redirect_pod_state *p, int cgroup, struct err *e)
 {
 	if (p->rules->strict)
-		return redirect_link_gate(r, p, cgroup, e);
-	redirect_unlink_gate(r, p);
+		return ebpf_link_gate(r, p, cgroup, e);
+	ebpf_unlink_gate(r, p);
 	return 0;
 }
 
@@ -182,30 +182,29 @@ static int put_gate(struct redirect *r, struct redirect_pod_state *p, int cgroup
 static int write_all(
     struct redirect *r, struct redirect_pod_state *p, struct redirect_where at, struct err *e)
 {
-	const struct redirect_pod_state *before = redirect_pod_before(r, p);
+	const struct redirect_pod_state *before = ebpf_pod_before(r, p);
 
-	if (redirect_pins_make(r, &p->uid, e))
+	if (ebpf_pins_make(r, &p->uid, e))
 		return -1;
 	if (before)
-		redirect_pins_move(r, &before->uid, &p->uid);
-	if (redirect_rows_put(r, p, e) || redirect_probes_tell(r, e) ||
-	    put_gate(r, p, at.cgroup, e) || redirect_link_getsockopt(r, p, at.cgroup, e) ||
-	    redirect_link_names(r, p, at.cgroup, e))
+		ebpf_pins_move(r, &before->uid, &p->uid);
+	if (ebpf_rows_put(r, p, e) || kubelet_dials_tell(r, e) || put_gate(r, p, at.cgroup, e) ||
+	    ebpf_link_getsockopt(r, p, at.cgroup, e) || ebpf_link_names(r, p, at.cgroup, e))
 		return -1;
 	if (p->late && at.netns >= 0)
-		redirect_listeners_find(r, &p->entry, at.netns);
-	return redirect_pod_put(r, p, e);
+		ebpf_listeners_find(r, &p->entry, at.netns);
+	return ebpf_pod_put(r, p, e);
 }
 
 /* By one entry of the map the cgroup is another pod's; or all is as it was. */
 static int write_in_place(
     struct redirect *r, struct redirect_pod_state *p, struct redirect_where at, struct err *e)
 {
-	struct redirect_pod_state *before = redirect_pod_before(r, p);
+	struct redirect_pod_state *before = ebpf_pod_before(r, p);
 	int rc = write_all(r, p, at, e);
 
 	if (before && rc)
-		redirect_pins_move(r, &p->uid, &before->uid);
+		ebpf_pins_move(r, &p->uid, &before->uid);
 	else if (before)
 		before->cgroup = 0;
 	return rc;
@@ -218,8 +217,8 @@ static void sweep(struct redirect *r, struct redirect_pod_state *p)
 {
 	struct err ignored;
 
-	redirect_rows_sweep(r, p);
-	redirect_probes_tell(r, &ignored);
+	ebpf_rows_sweep(r, p);
+	kubelet_dials_tell(r, &ignored);
 }
 
 static int set_at(struct redirect *r, struct redirect_pod_state *p, struct redirect_where at,
@@ -230,12 +229,12 @@ static int set_at(struct redirect *r, struct redirect_pod_state *p, struct redir
 	int rc;
 
 	if (new_proxy)
-		now_late(p, redirect_listeners_possible(at.cgroup));
+		now_late(p, ebpf_listeners_possible(at.cgroup));
 	move_to(r, p, p->above[0]);
 	take_rules(p, rules);
 	rc = write_in_place(r, p, at, e);
 	if (new_proxy && !p->late) /* somebody may have come meanwhile */
-		p->late = redirect_listeners_possible(at.cgroup);
+		p->late = ebpf_listeners_possible(at.cgroup);
 	if (known)
 		sweep(r, p);
 	return rc;
@@ -253,11 +252,11 @@ int redirect_set(struct redirect *r, const struct uuid *pod, struct redirect_whe
 		return err_set(e, EOPNOTSUPP,
 		    "excluded interfaces need Linux 5.17 or newer; use mode istio-cni for this "
 		    "pod");
-	if (redirect_links_follow(r, e) || !(p = redirect_pod_find_or_add(r, pod, e)))
+	if (ebpf_links_follow(r, e) || !(p = ebpf_pod_find_or_add(r, pod, e)))
 		return -1;
 	known = p->cgroup;
-	if (!redirect_place_check(&r->top, at.cgroup, p->above, e) &&
-	    !redirect_pod_check_neighbours(r, p, e))
+	if (!ebpf_place_check(&r->top, at.cgroup, p->above, e) &&
+	    !ebpf_pod_check_neighbours(r, p, e))
 		rc = set_at(r, p, at, rules, e);
 	if (rc && !known)
 		take_out(r, p);
@@ -307,14 +306,13 @@ static int make_live(struct redirect *r, struct redirect_pod_state *p, int netns
 	bool again = p->seen || p->adopted;
 
 	take_seen(p, seen);
-	redirect_listeners_look(r, p, netns);
-	if (p->envoy == REDIRECT_ENVOY_UNHEARD && redirect_listeners_known(r, p->entry.index))
+	ebpf_listeners_look(r, p, netns);
+	if (p->envoy == REDIRECT_ENVOY_UNHEARD && ebpf_listeners_known(r, p->entry.index))
 		p->envoy = REDIRECT_ENVOY_HEARD;
-	if (redirect_rows_put(r, p, e) || redirect_pod_put(r, p, e) ||
-	    redirect_link_lookup(r, p, netns, e))
+	if (ebpf_rows_put(r, p, e) || ebpf_pod_put(r, p, e) || ebpf_link_lookup(r, p, netns, e))
 		return -1;
 	if (again)
-		redirect_rows_sweep(r, p);
+		ebpf_rows_sweep(r, p);
 	p->steered = REDIRECT_STEERED_LIVE;
 	return 0;
 }
@@ -322,7 +320,7 @@ static int make_live(struct redirect *r, struct redirect_pod_state *p, int netns
 int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
     const struct netns_watch_seen *seen, struct err *e)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	if (!p || !p->rules)
 		return 0; /* its traffic is not ours, or not yet */
@@ -331,7 +329,7 @@ int redirect_live(struct redirect *r, const struct uuid *pod, int netns,
 
 void redirect_close(struct redirect *r, const struct uuid *pod)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 	char uid[UUID_TEXT_SIZE];
 	struct err e;
 
@@ -340,8 +338,8 @@ void redirect_close(struct redirect *r, const struct uuid *pod)
 	leave(p);
 	p->entry.home = 0;
 	now_late(p, false); /* the next one begins under the rules */
-	redirect_unlink_lookup(r, p);
-	if (p->cgroup && redirect_pod_put(r, p, &e)) {
+	ebpf_unlink_lookup(r, p);
+	if (p->cgroup && ebpf_pod_put(r, p, &e)) {
 		uuid_format(&p->uid, uid);
 		log_warn(uid, "%s", e.msg); /* the audit puts it right */
 	}
@@ -364,19 +362,19 @@ static void take_out(struct redirect *r, struct redirect_pod_state *p)
 	uint32_t index = p->entry.index;
 	struct err ignored;
 
-	redirect_pod_take_out(r, p);
-	redirect_pins_remove(r, &p->uid);
-	redirect_rows_clear(r, p);
+	ebpf_pod_take_out(r, p);
+	ebpf_pins_remove(r, &p->uid);
+	ebpf_rows_clear(r, p);
 	drop_listeners(r, index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods_by_index), &index);
 	bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.baselines), &index);
-	redirect_pod_forget(r, p);
-	redirect_probes_tell(r, &ignored);
+	ebpf_pod_forget(r, p);
+	kubelet_dials_tell(r, &ignored);
 }
 
 void redirect_leave(struct redirect *r, const struct uuid *pod)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	if (p)
 		p->leaves = true;
@@ -384,7 +382,7 @@ void redirect_leave(struct redirect *r, const struct uuid *pod)
 
 void redirect_remove(struct redirect *r, const struct uuid *pod)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 
 	if (p)
 		take_out(r, p);
@@ -402,7 +400,7 @@ static void clear_strangers(const struct redirect *r, const struct bpf_map *m)
 	while (more) {
 		at = next;
 		more = bpf_map_get_next_key(fd, &at, &next) == 0;
-		if (!redirect_pod_at(r, at))
+		if (!ebpf_pod_at(r, at))
 			bpf_map_delete_elem(fd, &at);
 	}
 }
@@ -410,7 +408,7 @@ static void clear_strangers(const struct redirect *r, const struct bpf_map *m)
 /* One that fails is no reason to leave the others to the previous programs. */
 static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod *entry)
 {
-	uint32_t row = redirect_pod_row(entry->index);
+	uint32_t row = ebpf_pod_row(entry->index);
 	struct redirect_pod_state *p;
 	char uid[UUID_TEXT_SIZE];
 	struct err e;
@@ -419,14 +417,14 @@ static void adopt(struct redirect *r, uint64_t cgroup, const struct redirect_pod
 		bpf_map_delete_elem(bpf_map__fd(r->bpf->maps.pods), &cgroup);
 		return;
 	}
-	p = redirect_pod_add(r, (const struct uuid *)entry->uid, entry->index);
+	p = ebpf_pod_add(r, (const struct uuid *)entry->uid, entry->index);
 	p->entry = *entry;
 	p->cgroup = cgroup;
 	p->adopted = true;
-	if (redirect_listeners_known(r, entry->index))
+	if (ebpf_listeners_known(r, entry->index))
 		p->envoy = REDIRECT_ENVOY_HEARD;
 	p->late = p->envoy != REDIRECT_ENVOY_HEARD; /* it may have died before it looked */
-	if (!redirect_links_renew(r, p, &e))
+	if (!ebpf_links_renew(r, p, &e))
 		return;
 	uuid_format(&p->uid, uid);
 	log_error(uid,
@@ -448,8 +446,8 @@ void redirect_pods_adopt(struct redirect *r)
 		if (!bpf_map_lookup_elem(fd, &at, &entry))
 			adopt(r, at, &entry);
 	}
-	redirect_pins_sweep(r);
-	redirect_rows_adopt(r);
+	ebpf_pins_sweep(r);
+	ebpf_rows_adopt(r);
 	clear_strangers(r, r->bpf->maps.pods_by_index);
 	clear_strangers(r, r->bpf->maps.baselines);
 }

@@ -31,16 +31,16 @@ static int stay(struct redirect *r, struct err *e)
 	char path[REDIRECT_PATH_SIZE];
 
 	snprintf(path, sizeof(path), "%s/link_redirect_connect4", r->pins);
-	return redirect_place_climb(&r->top, redirect_link_cgroup(path), e);
+	return ebpf_place_climb(&r->top, ebpf_link_cgroup(path), e);
 }
 
 static int start(struct redirect *r, const struct redirect_place *at, struct err *e)
 {
-	if (redirect_probe(e) || redirect_place_open(&r->top, at->cgroup, e) ||
-	    redirect_load_directories(r, e) || (at->stays && stay(r, e)) || redirect_load(r, e) ||
-	    redirect_probes_begin(r, e))
+	if (kernel_can(e) || ebpf_place_open(&r->top, at->cgroup, e) ||
+	    ebpf_load_directories(r, e) || (at->stays && stay(r, e)) || ebpf_load(r, e) ||
+	    kubelet_dials_begin(r, e))
 		return -1;
-	return redirect_links_attach(r, e);
+	return ebpf_links_attach(r, e);
 }
 
 struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
@@ -58,7 +58,7 @@ struct redirect *redirect_new(const struct redirect_place *at, struct err *e)
 		return NULL;
 	}
 	redirect_pods_adopt(r);
-	if (redirect_probes_tell(r, e))
+	if (kubelet_dials_tell(r, e))
 		log_error(NULL, "the kubelet is let in as before: %s", e->msg);
 	if (!r->can.late)
 		log_warn(NULL, "restart an Envoy that listened before its pod's redirection began: "
@@ -72,7 +72,7 @@ int redirect_try(struct redirect_can *can, struct err *e)
 	int rc;
 
 	r->top.fd = r->probes.fd = -1;
-	rc = redirect_probe(e) || redirect_load(r, e) ? -1 : 0;
+	rc = kernel_can(e) || ebpf_load(r, e) ? -1 : 0;
 	*can = r->can;
 	redirect_free(&r);
 	return rc;
@@ -81,9 +81,9 @@ int redirect_try(struct redirect_can *can, struct err *e)
 int redirect_level(const char *cgroup, struct err *e)
 {
 	struct redirect_top top = {.fd = -1};
-	int level = redirect_probe(e) || redirect_place_open(&top, cgroup, e) ? -1 : top.level;
+	int level = kernel_can(e) || ebpf_place_open(&top, cgroup, e) ? -1 : top.level;
 
-	redirect_place_close(&top);
+	ebpf_place_close(&top);
 	return level;
 }
 
@@ -91,10 +91,10 @@ void redirect_free(struct redirect **r)
 {
 	if (!*r)
 		return;
-	redirect_pods_free(*r);
-	redirect_probes_end(*r);
+	ebpf_pods_free(*r);
+	kubelet_dials_end(*r);
 	redirect_bpf__destroy((*r)->bpf);
-	redirect_place_close(&(*r)->top);
+	ebpf_place_close(&(*r)->top);
 	free(*r);
 	*r = NULL;
 }
@@ -109,7 +109,7 @@ int redirect_uninstall(const char *bpffs, struct err *e)
 	snprintf(path, sizeof(path), "%s/agentd", bpffs);
 	if (fs.f_type != BPF_FS_MAGIC || (access(path, F_OK) && errno == ENOENT))
 		return 0; /* nothing was ever pinned here */
-	if (redirect_pins_take_down(path))
+	if (ebpf_pins_take_down(path))
 		return err_sys(e, "remove %s", path);
 	return 0;
 }

@@ -118,7 +118,7 @@ static int start(struct redirect_requests *t, struct err *e)
 	if (!t->redirect)
 		return -1;
 	t->traces = redirect_traces_new(t->rig.epoll, t->redirect);
-	t->news = redirect_news_new(t->rig.epoll, t->redirect, redirect_requests_on_news, t, e);
+	t->news = ebpf_news_new(t->rig.epoll, t->redirect, redirect_requests_on_news, t, e);
 	if (!t->news)
 		return -1;
 	t->audit = (struct broker_audit){.epoll = t->rig.epoll, .due = on_audit, .ctx = t};
@@ -172,7 +172,7 @@ void redirect_requests_free(struct redirect_requests **tp)
 	cgroup_awaits_close(&t->awaits);
 	broker_audit_close(&t->audit);
 	redirect_traces_free(&t->traces);
-	redirect_news_free(&t->news);
+	ebpf_news_free(&t->news);
 	redirect_free(&t->redirect);
 	mem_closep(&t->cgroups);
 	free(t);
@@ -412,7 +412,7 @@ void redirect_requests_remove(struct redirect_requests *t, const struct uuid *ui
 	struct broker_pod *pod = pods_known(t->rig.pods, uid);
 
 	redirect_shut_pods_end(t, uid);
-	if (t->redirect && redirect_index(t->redirect, uid))
+	if (t->redirect && ebpf_index(t->redirect, uid))
 		hand_over(t, uid);
 	if (pod) {
 		pod_sockets_end(&pod->dns);
@@ -433,7 +433,7 @@ bool redirect_requests_is_redirected(const struct redirect_requests *t, const st
 	if (!t->redirect)
 		return false;
 	return (pod && pod->redirection.rules != POD_RULES_NONE) ||
-	       (redirect_index(t->redirect, uid) && !redirect_is_shut(t->redirect, uid));
+	       (ebpf_index(t->redirect, uid) && !redirect_is_shut(t->redirect, uid));
 }
 
 /* One whose cgroup is not there has no processes. */

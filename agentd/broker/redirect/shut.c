@@ -68,7 +68,7 @@ static void fill(struct redirect_rules *out, const struct redirect_ceiling *c)
 int redirect_shut(
     struct redirect *r, struct redirect_shut_at at, const struct redirect_ceiling *c, struct err *e)
 {
-	const struct redirect_pod_state *known = redirect_pod_find(r, at.pod);
+	const struct redirect_pod_state *known = ebpf_pod_find(r, at.pod);
 	auto_free struct redirect_rules *rules = mem_zalloc(sizeof(*rules));
 	struct stat st;
 

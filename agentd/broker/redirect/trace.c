@@ -50,7 +50,7 @@ void redirect_traces_apply(struct redirect_traces *t, const struct uuid *pod)
 
 	DL_FOREACH (t->list, one)
 		wanted |= wants(one, pod);
-	redirect_pod_trace(t->redirect, pod, wanted);
+	ebpf_pod_trace(t->redirect, pod, wanted);
 }
 
 static void apply(void *ctx, const struct uuid *pod)
@@ -80,7 +80,7 @@ static int on_record(void *ctx, void *data, size_t size)
 		return 0;
 	memset(&record, 0, sizeof(record));
 	memcpy(&record.trace, data, sizeof(record.trace));
-	if (redirect_pod_uid(t->redirect, record.trace.index, &record.pod))
+	if (ebpf_pod_uid(t->redirect, record.trace.index, &record.pod))
 		return 0; /* it went meanwhile */
 	DL_FOREACH (t->list, one)
 		if (wants(one, &record.pod))

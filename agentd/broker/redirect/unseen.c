@@ -28,7 +28,7 @@ static int64_t now_s(void)
 /* Verdicts of dials stand before those of arrivals. */
 static bool is_decided(const struct redirect *r, const struct redirect_pod_state *p)
 {
-	const uint32_t index = p->entry.index, row = redirect_pod_row(index) - 1;
+	const uint32_t index = p->entry.index, row = ebpf_pod_row(index) - 1;
 	struct redirect_counters now = {0}, before = {0};
 	uint64_t n = 0;
 
@@ -61,9 +61,9 @@ static bool on_connection(void *ctx, const struct redirect_tcp_socket *s)
 {
 	struct search *all = ctx;
 
-	all->found = s->state == REDIRECT_TCP_ESTABLISHED &&
-		     !redirect_tcp_is_loopback(&s->remote) && s->port >= all->first &&
-		     s->port <= all->last && !all->listens[s->port % PORTS];
+	all->found = s->state == REDIRECT_TCP_ESTABLISHED && !ebpf_tcp_is_loopback(&s->remote) &&
+		     s->port >= all->first && s->port <= all->last &&
+		     !all->listens[s->port % PORTS];
 	return !all->found;
 }
 
@@ -86,17 +86,17 @@ static int search(void *ctx, struct err *e)
 
 	(void)e;
 	read_ports(all);
-	redirect_tcp_list(AF_INET, on_listener, all);
-	redirect_tcp_list(AF_INET6, on_listener, all);
-	redirect_tcp_list(AF_INET, on_connection, all);
+	ebpf_tcp_list(AF_INET, on_listener, all);
+	ebpf_tcp_list(AF_INET6, on_listener, all);
+	ebpf_tcp_list(AF_INET, on_connection, all);
 	if (!all->found)
-		redirect_tcp_list(AF_INET6, on_connection, all);
+		ebpf_tcp_list(AF_INET6, on_connection, all);
 	return 0;
 }
 
 int redirect_unseen(struct redirect *r, const struct uuid *pod, int netns, struct err *e)
 {
-	struct redirect_pod_state *p = redirect_pod_find(r, pod);
+	struct redirect_pod_state *p = ebpf_pod_find(r, pod);
 	struct search all = {.found = false};
 	struct err ignored;
 

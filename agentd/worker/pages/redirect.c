@@ -152,9 +152,9 @@ static const char *read_question(struct http_request *req, struct redirect_quest
 
 static const char *fate_of(unsigned verdict)
 {
-	if (redirect_verdict_redirects(verdict))
+	if (traffic_verdict_redirects(verdict))
 		return "redirected";
-	return redirect_verdict_drops(verdict) ? "dropped" : "passed";
+	return traffic_verdict_drops(verdict) ? "dropped" : "passed";
 }
 
 static void on_explained(void *ctx, const struct err *e, unsigned answer)
@@ -169,7 +169,7 @@ static void on_explained(void *ctx, const struct err *e, unsigned answer)
 	admin_later_json(
 	    &a->answer, json_pack("{s:s, s:s, s:s}", "direction",
 			    answer & REDIRECT_ANSWER_INBOUND ? "inbound" : "outbound", "verdict",
-			    fate_of(verdict), "rule", redirect_verdict_name(verdict)));
+			    fate_of(verdict), "rule", traffic_verdict_name(verdict)));
 	asking_end(a);
 }
 
@@ -220,7 +220,7 @@ static void add_line(struct asking *a, struct evbuffer *out, const struct link_t
 	print_address(&t->trace.source, from);
 	o = json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:i, s:s, s:I}", "time_ns",
 	    (json_int_t)t->trace.time_ns, "pod", pod->spec.label, "verdict", fate_of(verdict),
-	    "rule", redirect_verdict_name(verdict), "protocol",
+	    "rule", traffic_verdict_name(verdict), "protocol",
 	    t->trace.protocol == UDP ? "udp" : "tcp", "to", to, "port", (int)t->trace.port,
 	    "direction", t->trace.inbound ? "inbound" : "outbound", "lost",
 	    (json_int_t)t->lost + (json_int_t)a->lost);

@@ -302,9 +302,9 @@ static uint64_t count_of(const struct pod_redirect *r, unsigned verdict)
 
 static const char *fate(unsigned v)
 {
-	if (redirect_verdict_redirects(v))
+	if (traffic_verdict_redirects(v))
 		return "redirected";
-	return redirect_verdict_drops(v) ? "dropped" : "passed";
+	return traffic_verdict_drops(v) ? "dropped" : "passed";
 }
 
 static void add_to(json_t *o, const char *key, uint64_t n)
@@ -328,7 +328,7 @@ static json_t *dump_redirect(const struct pod_redirect *r)
 {
 	auto_free char *problem = problem_of(r);
 	json_t *o = json_pack("{s:s, s:s, s:b, s:b, s:b, s:s, s:i, s:i, s:i}", "mode",
-	    redirect_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
+	    traffic_mode_name(r->mode), "policy", r->strict ? "strict" : "permissive", "in_force",
 	    r->in_force && !r->left, "inbound", r->inbound, "open", r->open, "why_not", problem,
 	    "redirected", 0, "passed", 0, "dropped", 0);
 	json_t *counters = json_object();
@@ -339,7 +339,7 @@ static json_t *dump_redirect(const struct pod_redirect *r)
 	for (unsigned v = 0; v < REDIRECT_VERDICTS; v++) {
 		if (!count_of(r, v))
 			continue;
-		add_to(counters, redirect_verdict_name(v), count_of(r, v));
+		add_to(counters, traffic_verdict_name(v), count_of(r, v));
 		add_to(o, fate(v), count_of(r, v));
 	}
 	json_object_set_new(o, "counters", counters);
@@ -375,11 +375,10 @@ static void measure(void *s, const char *labels)
 		auto_free char *text = NULL;
 
 		/* What is dropped begins at 0: increase() sees the first one. */
-		if (!count_of(r, v) &&
-		    !(redirect_verdict_drops(v) && r->mode == REDIRECT_MODE_EBPF))
+		if (!count_of(r, v) && !(traffic_verdict_drops(v) && r->mode == REDIRECT_MODE_EBPF))
 			continue;
 		text = mem_printf(
-		    "%s,verdict=\"%s\",rule=\"%s\"", labels, fate(v), redirect_verdict_word(v));
+		    "%s,verdict=\"%s\",rule=\"%s\"", labels, fate(v), traffic_verdict_word(v));
 		metric_set(connections, text, (double)count_of(r, v));
 	}
 }

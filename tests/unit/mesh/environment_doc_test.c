@@ -183,7 +183,7 @@ static void test_documented_keys_of_redirection_are_known(void **state)
 	assert_non_null(at);
 	at = strstr(at, "\n| `");
 	end = strstr(at, "\n\n");
-	redirect_keys_each(collect, &known);
+	traffic_keys_each(collect, &known);
 	for (char *line = at + 1; line < end; line += strcspn(line, "\n") + 1) {
 		char *cells_end = line + 1;
 
@@ -200,7 +200,7 @@ static void test_keys_of_redirection_are_documented(void **state)
 
 	(void)state;
 	assert_non_null(at);
-	redirect_keys_each(on_key, at);
+	traffic_keys_each(on_key, at);
 }
 
 int main(void)

@@ -51,7 +51,7 @@ static void put(json_t *o, const char *key, const char *value)
 
 static const struct redirect_rules *read_plan(void)
 {
-	if (redirect_read(&plan, &pod, &node, &e))
+	if (traffic_read(&plan, &pod, &node, &e))
 		fail_msg("%s", e.msg);
 	return &plan.rules;
 }
@@ -68,7 +68,7 @@ static void refused(const char *key, const char *value, const char *why)
 {
 	json_object_clear(pod.redirect);
 	put(pod.redirect, key, value);
-	if (!redirect_read(&plan, &pod, &node, &e))
+	if (!traffic_read(&plan, &pod, &node, &e))
 		fail_msg("%s: \"%s\" is accepted", key, value);
 	if (!strstr(e.msg, key) || !strstr(e.msg, why))
 		fail_msg("\"%s\" lacks \"%s\" or \"%s\"", e.msg, key, why);
@@ -137,7 +137,7 @@ static void test_interception_mode(void **state)
 	assert_int_equal(plan.mode, REDIRECT_MODE_NONE);
 	json_object_clear(pod.redirect);
 	put(pod.annotations, "sidecar.istio.io/interceptionMode", "TPROXY");
-	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
+	assert_int_equal(traffic_read(&plan, &pod, &node, &e), -1);
 	node.mode = REDIRECT_MODE_ISTIO_CNI; /* whose business it is */
 	read_plan();
 	assert_int_equal(plan.mode, REDIRECT_MODE_ISTIO_CNI);
@@ -264,7 +264,7 @@ static void test_is_it_strict(void **state)
 			of_node.mode = REDIRECT_MODE_NONE;
 		json_object_clear(pod.redirect);
 		put(pod.redirect, rows[i].key, rows[i].value);
-		if (redirect_is_strict(&pod, &of_node) != rows[i].strict)
+		if (traffic_is_strict(&pod, &of_node) != rows[i].strict)
 			fail_msg("%s: %s", rows[i].key, rows[i].value);
 	}
 	json_object_clear(pod.redirect);
@@ -291,7 +291,7 @@ static void test_groups(void **state)
 	assert_false(plan.rules.flags & REDIRECT_GROUPS_INCLUDE);
 	expect_rows(REDIRECT_PORT_GROUP, "888");
 	put(pod.redirect, "outbound_owner_groups", "202");
-	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
+	assert_int_equal(traffic_read(&plan, &pod, &node, &e), -1);
 	assert_non_null(strstr(e.msg, "beside outbound_owner_groups"));
 }
 
@@ -329,7 +329,7 @@ static void test_probe_ports(void **state)
 	refused("probe_ports", "http", "ports (1 to 65535), separated by commas");
 	put(pod.redirect, "dns_port", "5353"); /* the pod's own */
 	put(pod.redirect, "probe_ports", "5353");
-	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
+	assert_int_equal(traffic_read(&plan, &pod, &node, &e), -1);
 	node.status_port = 4000;
 	refused("probe_ports", "4000", "other than Envoy's and agentd's");
 	put(pod.env, "AGENTD_PROBE_PORTS", "8080");
@@ -411,11 +411,11 @@ static void test_unknown_keys_and_types(void **state)
 	refused("istio_inbound_port", "80", "no such key");
 	json_object_clear(pod.redirect);
 	json_object_set_new(pod.redirect, "policy", json_integer(1));
-	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
+	assert_int_equal(traffic_read(&plan, &pod, &node, &e), -1);
 	assert_non_null(strstr(e.msg, "policy must be text"));
 	json_object_clear(pod.redirect);
 	put(pod.redirect, "\033[2J", "x");
-	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
+	assert_int_equal(traffic_read(&plan, &pod, &node, &e), -1);
 	assert_null(strchr(e.msg, '\033'));
 }
 
@@ -438,7 +438,7 @@ static void test_annotations(void **state)
 	assert_int_equal(plan.rules.ninterfaces, 1);
 	assert_int_equal(plan.rules.strict, 0);
 	put(pod.annotations, TRAFFIC "excludeOutboundPorts", "ssh");
-	assert_int_equal(redirect_read(&plan, &pod, &node, &e), -1);
+	assert_int_equal(traffic_read(&plan, &pod, &node, &e), -1);
 	assert_non_null(strstr(e.msg, TRAFFIC "excludeOutboundPorts")); /* what its owner wrote */
 }
 
@@ -491,7 +491,7 @@ static void test_defaults_can_be_said(void **state)
 	(void)state;
 	read_plan();
 	before = plan;
-	redirect_keys_each(on_key, &n);
+	traffic_keys_each(on_key, &n);
 	assert_true(n > 20);
 	read_plan();
 	assert_memory_equal(&plan, &before, sizeof(plan));
@@ -501,19 +501,19 @@ static void test_verdicts_have_names_and_one_fate(void **state)
 {
 	(void)state;
 	for (int v = 0; v < REDIRECT_VERDICTS; v++) {
-		assert_non_null(redirect_verdict_name(v));
-		assert_true(*redirect_verdict_name(v));
-		assert_non_null(redirect_verdict_word(v));
-		assert_int_equal(strspn(redirect_verdict_word(v), "abcdefghijklmnopqrstuvwxyz_"),
-		    strlen(redirect_verdict_word(v)));
-		assert_false(redirect_verdict_redirects(v) && redirect_verdict_drops(v));
+		assert_non_null(traffic_verdict_name(v));
+		assert_true(*traffic_verdict_name(v));
+		assert_non_null(traffic_verdict_word(v));
+		assert_int_equal(strspn(traffic_verdict_word(v), "abcdefghijklmnopqrstuvwxyz_"),
+		    strlen(traffic_verdict_word(v)));
+		assert_false(traffic_verdict_redirects(v) && traffic_verdict_drops(v));
 	}
-	assert_true(redirect_verdict_redirects(REDIRECT_TO_SELF));
-	assert_true(redirect_verdict_drops(REDIRECT_DROP_GATE));
-	assert_false(redirect_verdict_drops(REDIRECT_PASS_GROUP));
+	assert_true(traffic_verdict_redirects(REDIRECT_TO_SELF));
+	assert_true(traffic_verdict_drops(REDIRECT_DROP_GATE));
+	assert_false(traffic_verdict_drops(REDIRECT_PASS_GROUP));
 	for (int m = REDIRECT_MODE_NONE; m <= REDIRECT_MODE_ISTIO_INIT; m++) {
 		enum redirect_mode back;
-		assert_int_equal(redirect_mode_parse(&back, redirect_mode_name(m)), 0);
+		assert_int_equal(traffic_mode_parse(&back, traffic_mode_name(m)), 0);
 		assert_int_equal(back, m);
 	}
 }

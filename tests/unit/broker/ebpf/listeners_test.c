@@ -135,13 +135,13 @@ static uint16_t mark(const struct place *p, int fd)
 	close(map);
 	if (rc)
 		return 0;
-	assert_int_equal(s.index, redirect_index(p->r, &web));
+	assert_int_equal(s.index, ebpf_index(p->r, &web));
 	return s.kind;
 }
 
 static bool is_listener(const struct place *p, int fd, uint32_t family)
 {
-	const struct redirect_listener_key key = {redirect_index(p->r, &web), family};
+	const struct redirect_listener_key key = {ebpf_index(p->r, &web), family};
 	uint64_t cookie = 0, there = 0;
 	socklen_t size = sizeof(cookie);
 	int map = place_pin(p, "map_listeners");
@@ -154,19 +154,19 @@ static bool is_listener(const struct place *p, int fd, uint32_t family)
 
 static struct redirect_pod_state *pod(const struct place *p)
 {
-	return redirect_pod_find(p->r, &web);
+	return ebpf_pod_find(p->r, &web);
 }
 
 static bool find(const struct place *p, int netns)
 {
-	return redirect_listeners_find(p->r, &pod(p)->entry, netns) == REDIRECT_LOOK_DONE;
+	return ebpf_listeners_find(p->r, &pod(p)->entry, netns) == REDIRECT_LOOK_DONE;
 }
 
 /* As the broker looks: until all is known, and each time there is less that is not.  How often. */
 static int find_all(const struct place *p, int netns, int sockets)
 {
 	for (int looks = 1; looks <= sockets + 1; looks++)
-		switch (redirect_listeners_find(p->r, &pod(p)->entry, netns)) {
+		switch (ebpf_listeners_find(p->r, &pod(p)->entry, netns)) {
 		case REDIRECT_LOOK_DONE:
 			return looks;
 		case REDIRECT_LOOK_FOUND:
@@ -457,7 +457,7 @@ static void test_looking_is_not_counted(void **state)
 
 	place_set(p, &web, cgroup, &rules);
 	place_live(p, &web, netns, 7);
-	row = (redirect_index(p->r, &web) & REDIRECT_ROW_MASK) - 1;
+	row = (ebpf_index(p->r, &web) & REDIRECT_ROW_MASK) - 1;
 	listens(netns, AT("0.0.0.0", PROXY, IN));
 	find(p, netns);
 	assert_int_equal(bpf_map_lookup_elem(bpf_map__fd(p->r->bpf->maps.counters), &row, &now), 0);

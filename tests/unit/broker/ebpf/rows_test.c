@@ -56,7 +56,7 @@ static void test_a_range_that_was_taken_away_below_another_is_put_back(void **st
 
 	rules.cidrs[rules.ncidrs++] = range(0x0a010000, 16);
 	place_set(p, &web, cgroup, &rules);
-	key.index = redirect_index(p->r, &web);
+	key.index = ebpf_index(p->r, &web);
 	key.address = rules.cidrs[1].address;
 	assert_int_equal(bpf_map_delete_elem(fd, &key), 0);
 	assert_int_equal(audited(p), 1);
@@ -66,8 +66,7 @@ static void test_a_range_that_was_taken_away_below_another_is_put_back(void **st
 
 static void add_port(struct place *p, uint32_t number)
 {
-	const struct redirect_port_key key = {
-	    redirect_index(p->r, &web), REDIRECT_PORT_GROUP, number};
+	const struct redirect_port_key key = {ebpf_index(p->r, &web), REDIRECT_PORT_GROUP, number};
 	auto_close int fd = place_pin(p, "map_ports");
 	const uint8_t there = 1;
 

@@ -23,7 +23,7 @@ static uint32_t program_at(const struct place *p, const char *pod, const char *n
 
 static bool is_ours(uint32_t id, const struct bpf_program *program)
 {
-	return id && id == redirect_program_id(bpf_program__fd(program));
+	return id && id == ebpf_program_id(bpf_program__fd(program));
 }
 
 static int cgroup_of(void *ctx, const struct uuid *pod)
@@ -86,7 +86,7 @@ static void test_a_lookup_that_fails_is_tried_again(void **state)
 	place_set(p, &web, cgroup, &rules);
 	place_live(p, &web, netns, 7);
 	assert_int_equal(
-	    program_at(p, web_pins, "redirect_lookup"), redirect_pod_find(p->r, &web)->lookup);
+	    program_at(p, web_pins, "redirect_lookup"), ebpf_pod_find(p->r, &web)->lookup);
 }
 
 /* --- what an older release pinned --- */

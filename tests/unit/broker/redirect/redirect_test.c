@@ -61,7 +61,7 @@ static void test_a_strict_pod_is_closed_to_what_is_not_steered(void **state)
 	assert_true(place_entry(p, cgroup, &entry));
 	assert_int_equal(entry.outbound_port, 15001);
 	assert_memory_equal(entry.uid, &web, sizeof(web));
-	assert_int_equal(entry.index, redirect_index(p->r, &web));
+	assert_int_equal(entry.index, ebpf_index(p->r, &web));
 	assert_int_equal(place_rows(p, "ports"), 2);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_INET_INGRESS, NULL), 1);
 	assert_int_equal(place_attached(cgroup, BPF_CGROUP_GETSOCKOPT, NULL), 1);
@@ -155,12 +155,12 @@ static void test_a_change_keeps_the_index(void **state)
 
 	place_set(p, &web, cgroup, &rules);
 	place_live(p, &web, netns, 7);
-	index = redirect_index(p->r, &web);
+	index = ebpf_index(p->r, &web);
 	rules.nrows = 1;
 	rules.rows[0].number = 7777;
 	rules.ncidrs = 0;
 	place_set(p, &web, cgroup, &rules);
-	assert_int_equal(redirect_index(p->r, &web), index);
+	assert_int_equal(ebpf_index(p->r, &web), index);
 	assert_int_equal(place_rows(p, "ports"), 1);
 	assert_int_equal(place_rows(p, "cidrs"), 1);                     /* its own address */
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1); /* still live */
@@ -183,7 +183,7 @@ static void test_rows_repeat_what_covers_them(void **state)
 
 	place_set(p, &web, cgroup, &rules);
 	place_live(p, &web, netns, 7);
-	key.index = redirect_index(p->r, &web);
+	key.index = ebpf_index(p->r, &web);
 	key.address = place_seen(7).routes[0].address;
 	assert_int_equal(bpf_map_lookup_elem(fd, &key, &flags), 0);
 	assert_int_equal(
@@ -308,7 +308,7 @@ static void test_the_next_broker_goes_on(void **state)
 
 	place_set(p, &web, cgroup, &rules);
 	place_live(p, &web, netns, 7);
-	index = redirect_index(p->r, &web);
+	index = ebpf_index(p->r, &web);
 	place_attached(top, BPF_CGROUP_INET4_CONNECT, before);
 	redirect_free(&p->r);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1); /* without any broker */
@@ -317,7 +317,7 @@ static void test_the_next_broker_goes_on(void **state)
 	assert_int_equal(place_attached(top, BPF_CGROUP_INET4_CONNECT, after), 1);
 	assert_int_not_equal(before[0], after[0]); /* a program of its own, in the same link */
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);
-	assert_int_equal(redirect_index(p->r, &web), index);
+	assert_int_equal(ebpf_index(p->r, &web), index);
 	assert_int_equal(place_rows(p, "cidrs"), 2);
 	place_set(p, &web, cgroup, &rules); /* the worker asks again: what was seen still counts */
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 1);
@@ -631,13 +631,13 @@ static void test_a_row_is_used_again_but_no_index(void **state)
 	uint32_t first, row;
 
 	place_set(p, &web, cgroup, &rules);
-	first = redirect_index(p->r, &web);
+	first = ebpf_index(p->r, &web);
 	row = redirect_counted(p->r, &web, &baseline);
 	assert_int_equal(row, first & REDIRECT_ROW_MASK);
 	redirect_remove(p->r, &web);
 	place_set(p, &db, other, &rules);
 	assert_int_equal(redirect_counted(p->r, &db, &baseline), row);
-	assert_int_not_equal(redirect_index(p->r, &db), first);
+	assert_int_not_equal(ebpf_index(p->r, &db), first);
 	assert_int_equal(redirect_counted(p->r, &web, &baseline), 0);
 	close(cgroup);
 	close(other);
@@ -671,7 +671,7 @@ static void test_who_is_not_there_costs_nothing(void **state)
 	assert_int_equal(redirect_live(p->r, &web, netns, &seen, &p->e), 0);
 	assert_int_equal(place_attached(netns, BPF_SK_LOOKUP, NULL), 0);
 	assert_null(redirect_rules(p->r, &web));
-	assert_int_equal(redirect_index(p->r, &web), 0);
+	assert_int_equal(ebpf_index(p->r, &web), 0);
 	close(netns);
 }
 

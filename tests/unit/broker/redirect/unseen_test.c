@@ -83,7 +83,7 @@ static int look(struct place *p, const struct connection *c)
 
 static void a_minute_goes_by(const struct place *p)
 {
-	redirect_pod_find(p->r, &web)->since_s -= MINUTE_S;
+	ebpf_pod_find(p->r, &web)->since_s -= MINUTE_S;
 }
 
 static void test_a_pod_that_nobody_sees_is_named(void **state)
@@ -128,7 +128,7 @@ static void test_what_is_loopback(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
 		struct redirect_address a;
 		assert_int_equal(inet_pton(AF_INET6, rows[i].address, &a), 1);
-		assert_int_equal(redirect_tcp_is_loopback(&a), rows[i].is);
+		assert_int_equal(ebpf_tcp_is_loopback(&a), rows[i].is);
 	}
 }
 

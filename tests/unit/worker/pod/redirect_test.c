@@ -278,7 +278,7 @@ static void test_what_is_counted_begins_at_the_baseline(void **state)
 	assert_int_equal(dumped(w, "redirected"), 7);
 	assert_int_equal(dumped(w, "passed"), 2);
 	assert_int_equal(dumped(w, "dropped"), 1);
-	assert_int_equal(dumped(w, redirect_verdict_name(REDIRECT_TO_OUTBOUND)), 7);
+	assert_int_equal(dumped(w, traffic_verdict_name(REDIRECT_TO_OUTBOUND)), 7);
 	rows[2].n[REDIRECT_TO_OUTBOUND]++; /* the programs go on */
 	assert_int_equal(dumped(w, "redirected"), 8);
 	munmap(rows, size);
