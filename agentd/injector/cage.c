@@ -2,8 +2,8 @@
  * is ENOSYS, for an update of a library must not end it (security-rules.md G8); what only an
  * intruder has a use for ends the process.
  *
- * It reads files, accepts, and dials the API server.  It writes no file, starts no thread and no
- * process, and makes no code.
+ * It reads files, accepts, and dials the API server.  It writes no file, starts no process, no
+ * thread beside the one that is there already (background.h), and makes no code.
  */
 #include "cage.h"
 #include "common/err.h"

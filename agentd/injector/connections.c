@@ -266,6 +266,13 @@ static void on_input(struct evbuffer *in, const struct evbuffer_cb_info *info, v
 		shed_bytes(c->all);
 }
 
+struct in6_addr connections_peer(struct bufferevent *bev)
+{
+	const struct connection *c = SSL_get_ex_data(bufferevent_openssl_get_ssl(bev), own_index);
+
+	return c->peer->address;
+}
+
 void connections_answer(struct connections *all, struct bufferevent *bev)
 {
 	struct connection *c = SSL_get_ex_data(bufferevent_openssl_get_ssl(bev), own_index);

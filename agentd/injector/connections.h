@@ -4,8 +4,8 @@
  * evhttp counts no connections and gives its timeout to each byte, so a client that sends a byte a
  * minute would stay for ever.  Here each step has its end:
  *
- *   handshake -> between requests -> request, from its first byte to its last -> answer, until it
- * is written -> between requests
+ *   handshake -> between requests -> request, from its first byte until it is handled -> answer,
+ * until it is written -> between requests
  *
  * One connection too many, or too many bytes, ends one of the peer address that has the most of
  * them: an API server has few, and a stranger that takes all takes them from itself.  Of that
@@ -15,6 +15,7 @@
  */
 #pragma once
 #include "base/loop.h"
+#include <netinet/in.h>
 #include <openssl/ssl.h>
 #include <stddef.h>
 
@@ -39,6 +40,9 @@ void connections_free(struct connections **c);
 struct bufferevent *connections_open(struct connections *c, SSL_CTX *tls);
 /* Right before the answer is handed to evhttp. */
 void connections_answer(struct connections *c, struct bufferevent *bev);
+
+/* An IPv4 one is mapped. */
+struct in6_addr connections_peer(struct bufferevent *bev);
 
 /* `told` runs, inside a callback of OpenSSL, when a client ends a handshake because it does not
  * trust the certificate, or says so. */

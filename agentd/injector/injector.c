@@ -26,12 +26,18 @@
 
 LOG_SCOPE("injector");
 
+/* Questions that are being answered keep theirs. */
+struct config {
+	struct inject_config *is;
+	unsigned users; /* the injector is one */
+};
+
 struct injector {
 	struct loop *loop;
 	const struct options *options;
 	struct follow *follow;
 	struct server *server;
-	struct inject_config *config;
+	struct config *config;
 	json_t *config_said; /* what the files said last, right or wrong */
 	/* The same of the certificate and its key: SHA-256 */
 	unsigned char pair_said[EVP_MAX_MD_SIZE];
@@ -59,22 +65,62 @@ static int64_t now_us(void)
 	return t.tv_sec * INT64_C(1000000) + t.tv_nsec / 1000;
 }
 
-static int on_review(void *ctx, const char *body, size_t len, struct evbuffer *out)
+static void leave_config(struct config **cp)
+{
+	struct config *c = take(*cp);
+
+	if (!c || --c->users)
+		return;
+	inject_config_free(&c->is);
+	free(c);
+}
+
+/* A question, and what answers it: the configuration of the moment it came. */
+struct question {
+	struct config *config;
+	struct review review;
+	int64_t began_us;
+};
+
+static void *on_begin(void *ctx)
 {
 	struct injector *i = ctx;
-	int64_t start = now_us();
-	struct review r;
+	struct question *q = mem_zalloc(sizeof(*q));
+
+	q->config = i->config;
+	q->config->users++;
+	q->began_us = now_us();
+	return q;
+}
+
+static int on_review(void *held, const char *body, size_t len, struct evbuffer *out)
+{
+	struct question *q = held;
+
+	review_answer(&q->review, q->config->is, body, len);
+	evbuffer_add(out, q->review.text, strlen(q->review.text));
+	free(q->review.text);
+	return q->review.status;
+}
+
+/* Of one that was never handled there is nothing to say. */
+static void on_end(void *ctx, void *held)
+{
+	struct injector *i = ctx;
+	struct question *q = held;
 	char labels[64];
 
-	review_answer(&r, i->config, body, len);
-	say(i, &r);
-	metric_add(i->admissions,
-	    metric_labels(labels, sizeof(labels), "result", review_words[r.result], NULL), 1);
-	metric_add(i->patch_bytes, "", (double)r.patch_size);
-	metric_observe(i->seconds, "", (double)(now_us() - start) / 1e6);
-	evbuffer_add(out, r.text, strlen(r.text));
-	free(r.text);
-	return r.status;
+	leave_config(&q->config);
+	if (q->review.status) {
+		say(i, &q->review);
+		metric_add(i->admissions,
+		    metric_labels(
+			labels, sizeof(labels), "result", review_words[q->review.result], NULL),
+		    1);
+		metric_add(i->patch_bytes, "", (double)q->review.patch_size);
+		metric_observe(i->seconds, "", (double)(now_us() - q->began_us) / 1e6);
+	}
+	free(q);
 }
 
 /* --- files --- */
@@ -133,8 +179,9 @@ static int take_config(struct injector *i, json_t *all, struct err *e)
 		return i->options->config ? err_wrap(e, "%s", i->options->config) : -1;
 	}
 	c->annotations = inject_at(c->values, "sidecarInjectorWebhook.injectedAnnotations");
-	inject_config_free(&i->config);
-	i->config = c;
+	leave_config(&i->config);
+	i->config = mem_zalloc(sizeof(*i->config));
+	*i->config = (struct config){c, 1};
 	return 0;
 }
 
@@ -256,7 +303,8 @@ struct injector *injector_new(struct loop *l, const struct options *o, int liste
 	i->loop = l;
 	i->options = o;
 	make_metrics(i);
-	i->server = server_new(l, listen_fd, &connections_usual, on_review, i);
+	i->server = server_new(l, listen_fd, &connections_usual,
+	    &(struct server_handler){on_begin, on_review, on_end, i});
 	if (follow_all(i, e) || load_config(i, e) || (o->tls_cert && load_pair(i, e)) ||
 	    (o->client_ca && load_clients(i, e)))
 		injector_free(&i);
@@ -276,7 +324,7 @@ void injector_free(struct injector **injector)
 		return;
 	follow_free(&i->follow);
 	server_free(&i->server);
-	inject_config_free(&i->config);
+	leave_config(&i->config);
 	json_decref(i->config_said);
 	free(i);
 }

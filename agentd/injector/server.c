@@ -1,5 +1,5 @@
 /* server.c - accepted -> TLS (connections.h) -> evhttp reads a request within its limits -> a page,
- * or the handler -> the answer; at the end with "Connection: close".
+ * or the handler, at once or in its turn -> the answer; at the end with "Connection: close".
  *
  * evhttp is what reads and writes HTTP.  What it cannot do is in connections.c: it counts no
  * connections, and its timeout begins anew with each byte.
@@ -22,6 +22,7 @@
 #include <sys/socket.h>
 #include <utlist.h>
 
+#include "background.h"
 #include "base/metrics.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -33,6 +34,19 @@ LOG_SCOPE("server");
 
 enum { PAUSE_MS = 100 };
 
+/* A question whose answer may take long. */
+struct job {
+	struct background_job turn;
+	struct server *server;
+	struct evhttp_request *request; /* ours alone if it has no connection any more */
+	const char *body;
+	size_t len;
+	struct evbuffer *out;
+	void *held; /* of the handler */
+	int status;
+	struct job *prev, *next;
+};
+
 struct server {
 	struct loop *loop;
 	struct evhttp *evhttp;
@@ -41,8 +55,9 @@ struct server {
 	struct loop_timer pause;
 	bool failing; /* to accept; already said */
 	struct connections *connections;
-	server_handler handler;
-	void *ctx;
+	struct server_handler handler;
+	struct background *background;
+	struct job *jobs;
 
 	SSL_CTX *tls;
 	X509_STORE *clients; /* NULL: everybody may ask */
@@ -227,12 +242,119 @@ static bool may_ask(const struct server *s, struct evhttp_request *r)
 				  evhttp_connection_get_bufferevent(c)));
 }
 
+static void answer_handled(
+    struct server *s, struct evhttp_request *r, int status, struct evbuffer *out)
+{
+	struct evbuffer *in = evhttp_request_get_input_buffer(r);
+
+	evbuffer_drain(in, evbuffer_get_length(in)); /* it is counted no more */
+	if (status == 200) {
+		evhttp_add_header(
+		    evhttp_request_get_output_headers(r), "Content-Type", "application/json");
+		answer(s, r, 200, out);
+		return;
+	}
+	evbuffer_add(out, "", 1);
+	answer_status(s, r, status, (const char *)evbuffer_pullup(out, -1));
+}
+
+static void free_job(struct job *j)
+{
+	struct server *s = j->server;
+
+	DL_DELETE(s->jobs, j);
+	s->handler.end(s->handler.ctx, j->held);
+	evbuffer_free(j->out);
+	free(j);
+}
+
+static void on_job(void *ctx)
+{
+	struct job *j = ctx;
+
+	j->status = j->server->handler.handle(j->held, j->body, j->len, j->out);
+}
+
+static void on_job_done(void *ctx)
+{
+	struct job *j = ctx;
+	struct evhttp_connection *c = evhttp_request_get_connection(j->request);
+
+	if (c) {
+		evhttp_connection_set_closecb(c, NULL, NULL);
+		answer_handled(j->server, j->request, j->status, j->out);
+	} else {
+		evhttp_request_free(j->request);
+	}
+	free_job(j);
+}
+
+/* evhttp leaves a request without an answer to us. */
+static void on_job_closed(struct evhttp_connection *c, void *ctx)
+{
+	struct job *j = ctx;
+	struct evhttp_request *r = j->request;
+
+	(void)c;
+	if (!background_drop(j->server->background, &j->turn))
+		return;
+	free_job(j);
+	evhttp_request_free(r);
+}
+
+/* Without the thread: no answer comes. */
+static void end_jobs(struct server *s)
+{
+	struct job *j = NULL, *next = NULL;
+
+	DL_FOREACH_SAFE (s->jobs, j, next) {
+		struct evhttp_request *r = j->request;
+		struct evhttp_connection *c = evhttp_request_get_connection(r);
+		free_job(j);
+		if (c)
+			evhttp_connection_set_closecb(c, NULL, NULL); /* which has the request */
+		else
+			evhttp_request_free(r);
+	}
+}
+
+static void handle_later(struct server *s, struct evhttp_request *r, const char *body, size_t len)
+{
+	struct evhttp_connection *c = evhttp_request_get_connection(r);
+	struct job *j = mem_zalloc(sizeof(*j));
+
+	*j = (struct job){.server = s,
+	    .request = r,
+	    .body = body,
+	    .len = len,
+	    .out = evbuffer_new(),
+	    .held = s->handler.begin(s->handler.ctx)};
+	j->turn =
+	    (struct background_job){.peer = connections_peer(evhttp_connection_get_bufferevent(c)),
+		.run = on_job,
+		.done = on_job_done,
+		.ctx = j};
+	DL_APPEND(s->jobs, j);
+	evhttp_connection_set_closecb(c, on_job_closed, j);
+	background_add(s->background, &j->turn);
+}
+
+static void handle_now(struct server *s, struct evhttp_request *r, const char *body, size_t len)
+{
+	struct evbuffer *out = evbuffer_new();
+	void *held = s->handler.begin(s->handler.ctx);
+	int status = s->handler.handle(held, body, len, out);
+
+	s->handler.end(s->handler.ctx, held);
+	answer_handled(s, r, status, out);
+	evbuffer_free(out);
+}
+
 static void on_inject(struct server *s, struct evhttp_request *r)
 {
-	struct evbuffer *in = evhttp_request_get_input_buffer(r), *out;
-	const char *why = server_unready(s);
+	struct evbuffer *in = evhttp_request_get_input_buffer(r);
+	const char *why = server_unready(s), *body;
 	size_t len = evbuffer_get_length(in);
-	int status;
 
 	if (!may_ask(s, r)) {
 		answer_status(s, r, 403, "a client certificate is wanted (--client-ca)");
@@ -249,18 +371,8 @@ static void on_inject(struct server *s, struct evhttp_request *r)
 		return;
 	}
 	evbuffer_add(in, "", 1);
-	out = evbuffer_new();
-	status = s->handler(s->ctx, (const char *)evbuffer_pullup(in, -1), len, out);
-	evbuffer_drain(in, len + 1);
-	if (status == 200) {
-		evhttp_add_header(
-		    evhttp_request_get_output_headers(r), "Content-Type", "application/json");
-		answer(s, r, 200, out);
-	} else {
-		evbuffer_add(out, "", 1);
-		answer_status(s, r, status, (const char *)evbuffer_pullup(out, -1));
-	}
-	evbuffer_free(out);
+	body = (const char *)evbuffer_pullup(in, -1);
+	(len > SERVER_AT_ONCE_MAX ? handle_later : handle_now)(s, r, body, len);
 }
 
 static const struct page {
@@ -354,13 +466,13 @@ static void start_evhttp(struct server *s, int listen_fd, int64_t idle_ms)
 }
 
 struct server *server_new(struct loop *l, int listen_fd, const struct connections_limits *limits,
-    server_handler h, void *ctx)
+    const struct server_handler *h)
 {
 	struct server *s = mem_zalloc(sizeof(*s));
 
 	s->loop = l;
-	s->handler = h;
-	s->ctx = ctx;
+	s->handler = *h;
+	s->background = background_new(l);
 	s->tls = tls_context_empty();
 	s->why = mem_strdup("it is starting");
 	s->last_said = mem_strdup(s->why);
@@ -385,6 +497,8 @@ void server_free(struct server **server)
 	loop_timer_stop(&s->pause);
 	loop_timer_stop(&s->expiry);
 	loop_timer_stop(&s->stop);
+	background_free(&s->background);
+	end_jobs(s);
 	evhttp_free(s->evhttp); /* with its listener and connections */
 	connections_free(&s->connections);
 	SSL_CTX_free(s->tls);

@@ -7,7 +7,7 @@
  * is closed between requests before 120 s.
  *
  * Limits: 2 MiB of a body (an API server stores 1.5), 16 KiB of headers; what connections.h says.
- * One thread, on the loop.
+ * All is on the loop, but the handler of a body of more than 16 KiB (background.h).
  */
 #pragma once
 #include "base/loop.h"
@@ -20,17 +20,27 @@ struct evbuffer;
 struct server;
 
 enum { SERVER_BODY_MAX = 2 << 20, SERVER_HEADERS_MAX = 16 << 10 };
+/* What of a body is handled at once: ordinary pods are smaller, and what takes long is larger. */
+enum { SERVER_AT_ONCE_MAX = 16 << 10 };
 /* From SIGTERM to the end: until each API server has learned that the endpoint is gone. */
 enum { SERVER_STOP_MS = 15 * 1000 };
 
-/* `body` is NUL-terminated, and not empty.  With status 200 `out` is JSON; with any other one a
- * line of ASCII, which is sent as Kubernetes' Status. */
-typedef int (*server_handler)(void *ctx, const char *body, size_t len, struct evbuffer *out);
+/* What answers a POST.  Between begin() and end(), which run on the loop, comes one handle(), which
+ * may run on the thread while other requests are handled: it uses what begin() gave, and changes
+ * nothing that is shared. */
+struct server_handler {
+	void *(*begin)(void *ctx);
+	/* `body` is NUL-terminated, and not empty.  With status 200 `out` is JSON; with any other
+	 * one a line of ASCII, which is sent as Kubernetes' Status. */
+	int (*handle)(void *held, const char *body, size_t len, struct evbuffer *out);
+	void (*end)(void *ctx, void *held); /* also of a client that is gone */
+	void *ctx;
+};
 
 /* Takes the fd, a listening one.  It is not ready, and has no certificate: every handshake fails.
  * `limits`: &connections_usual. */
 struct server *server_new(struct loop *l, int listen_fd, const struct connections_limits *limits,
-    server_handler h, void *ctx);
+    const struct server_handler *h);
 /* Ends all connections at once; stopped() does not come any more. */
 void server_free(struct server **s);
 

@@ -49,11 +49,21 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 /* --- the server --- */
 
-static int on_body(void *ctx, const char *body, size_t len, struct evbuffer *out)
+static void *on_begin(void *ctx)
+{
+	return ctx;
+}
+
+static void on_end(void *ctx, void *held)
+{
+	(void)ctx, (void)held;
+}
+
+static int on_body(void *held, const char *body, size_t len, struct evbuffer *out)
 {
 	bool well = body[0] & 1;
 
-	(void)ctx;
+	(void)held;
 	must(len && len <= SENT_MAX && !body[len]);
 	evbuffer_add(w.talk->bodies, &len, sizeof(len));
 	evbuffer_add(w.talk->bodies, body, len);
@@ -79,7 +89,8 @@ static int start(struct sockaddr_un *at, socklen_t *len)
 	*len = sizeof(*at);
 	must(!bind(fd, (struct sockaddr *)at, sizeof(sa_family_t)) && !listen(fd, 4));
 	must(!getsockname(fd, (struct sockaddr *)at, len));
-	w.server = server_new(w.loop, fd, &connections_usual, on_body, NULL);
+	w.server = server_new(w.loop, fd, &connections_usual,
+	    &(struct server_handler){on_begin, on_body, on_end, NULL});
 	must(!server_certificate_set(w.server, w.pair.cert_pem, w.pair.key_pem, &e));
 	server_ready_set(w.server, NULL);
 	return fd;

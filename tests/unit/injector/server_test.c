@@ -92,13 +92,30 @@ struct child {
 static struct {
 	pid_t pid;
 	int port, orders;
+	int gate[2]; /* a body that begins with "wait" does so for a byte of it */
 	struct connections_limits limits;
 	struct pem first, second, stale;
 } s;
 
-static int on_body(void *ctx, const char *body, size_t len, struct evbuffer *out)
+static void *on_begin(void *ctx)
 {
 	(void)ctx;
+	return mem_zalloc(1);
+}
+
+static void on_end(void *ctx, void *held)
+{
+	(void)ctx;
+	free(held); /* each: leaks are looked for */
+}
+
+static int on_body(void *held, const char *body, size_t len, struct evbuffer *out)
+{
+	char byte;
+
+	(void)held;
+	if (!strncmp(body, "wait", 4) && read(s.gate[0], &byte, 1) != 1)
+		abort();
 	if (body[len] || !strcmp(body, "refuse")) {
 		evbuffer_add_printf(out, "a \"reason\"");
 		return 400;
@@ -151,7 +168,8 @@ static void run_child(int listen_fd, int orders)
 	struct err e;
 
 	c.loop = loop_new(&e);
-	c.server = server_new(c.loop, listen_fd, &s.limits, on_body, NULL);
+	c.server = server_new(c.loop, listen_fd, &s.limits,
+	    &(struct server_handler){on_begin, on_body, on_end, NULL});
 	loop_fd_watch(c.loop, &c.orders, orders, LOOP_READ, on_order, &c);
 	loop_run(c.loop);
 	loop_fd_stop(&c.orders);
@@ -185,6 +203,7 @@ static void start(const struct connections_limits *limits)
 	s.port = ntohs(a.sin_port);
 	s.limits = *limits;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+	assert_int_equal(pipe(s.gate), 0);
 	s.pid = fork();
 	if (!s.pid) {
 		close(pair[0]);
@@ -211,6 +230,13 @@ static int setup(void **state)
 	return 0;
 }
 
+/* Bodies that wait. */
+static void let_go_on(unsigned n)
+{
+	while (n--)
+		assert_int_equal(write(s.gate[1], "x", 1), 1);
+}
+
 /* Its end is orderly: leaks are looked for there, too. */
 static void assert_ends(void)
 {
@@ -226,10 +252,13 @@ static int teardown(void **state)
 {
 	(void)state;
 	if (s.pid) {
+		let_go_on(8);
 		order('q');
 		assert_ends();
 	}
 	close(s.orders);
+	close(s.gate[0]);
+	close(s.gate[1]);
 	free_pair(&s.first);
 	free_pair(&s.second);
 	free_pair(&s.stale);
@@ -729,6 +758,124 @@ static void answers_that_wait_are_counted(void **state)
 	client_free(api);
 }
 
+/* --- what takes long --- */
+
+static void ask_long(struct client *c)
+{
+	enum { LONG = SERVER_AT_ONCE_MAX + 1 };
+	auto_free char *body = mem_zalloc(LONG + 1);
+	auto_free char *head = mem_printf(
+	    "POST /inject HTTP/1.1\r\nHost: h\r\n" JSON "Content-Length: %d\r\n\r\n", LONG);
+
+	memset(body, 'x', LONG);
+	memcpy(body, "wait", 4);
+	assert_true(say(c, head) && say(c, body));
+}
+
+static void ordinary_ones_are_answered_beside_a_long_one(void **state)
+{
+	struct client *large, *small;
+
+	(void)state;
+	start_ready(&connections_usual);
+	large = client();
+	small = client();
+	ask_long(large);
+	for (unsigned i = 0; i < 3; i++)
+		assert_int_equal(post(small, "{}"), 200);
+	let_go_on(1);
+	assert_int_equal(hear(large), 200);
+	assert_true(has(large, "{\"len\":16385}"));
+	assert_int_equal(post(large, "refuse"), 400); /* the connection serves on */
+	client_free(large);
+	client_free(small);
+}
+
+static void wait_for_waiting(struct client *c, unsigned n)
+{
+	auto_free char *line = mem_printf("\nagentd_injector_waiting_reviews %u\n", n);
+
+	for (unsigned i = 0; i < 5000; i++) {
+		assert_int_equal(get(c, "/metrics"), 200);
+		if (has(c, line))
+			return;
+	}
+	fail();
+}
+
+/* An API server waits for one of a stranger's, however many it has. */
+static void long_ones_are_answered_by_turns_of_their_peers(void **state)
+{
+	struct client *api, *other, *strangers[4];
+
+	(void)state;
+	start_ready(&connections_usual);
+	other = client();
+	for (unsigned i = 0; i < 4; i++) {
+		strangers[i] = client_from("127.0.0.2");
+		ask_long(strangers[i]);
+	}
+	wait_for_waiting(other, 3);
+	api = client();
+	ask_long(api);
+	wait_for_waiting(other, 4);
+	let_go_on(2);
+	assert_int_equal(hear(api), 200);
+	let_go_on(3);
+	for (unsigned i = 0; i < 4; i++) {
+		assert_int_equal(hear(strangers[i]), 200);
+		client_free(strangers[i]);
+	}
+	client_free(api);
+	client_free(other);
+}
+
+/* One that runs, and one that waits for its turn. */
+static void clients_of_long_ones_may_go(void **state)
+{
+	struct connections_limits limits = connections_usual;
+	struct client *slow[2], *gone[2], *after;
+
+	(void)state;
+	limits.request_ms = 500;
+	start_ready(&limits);
+	for (unsigned i = 0; i < 2; i++) {
+		slow[i] = client();
+		ask_long(slow[i]);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		assert_true(is_closed(slow[i])); /* its time is over */
+		client_free(slow[i]);
+	}
+	for (unsigned i = 0; i < 2; i++) {
+		gone[i] = client();
+		ask_long(gone[i]);
+		client_free(gone[i]);
+	}
+	let_go_on(8);
+	after = client();
+	ask_long(after);
+	assert_int_equal(hear(after), 200);
+	client_free(after);
+}
+
+static void the_end_waits_for_what_runs(void **state)
+{
+	struct client *one = NULL, *two = NULL;
+
+	(void)state;
+	start_ready(&connections_usual);
+	one = client();
+	ask_long(one);
+	two = client();
+	ask_long(two);
+	assert_int_equal(order('q'), 'y');
+	let_go_on(1);
+	assert_ends();
+	client_free(one);
+	client_free(two);
+}
+
 /* --- the certificate --- */
 
 static void a_new_certificate_is_for_new_connections(void **state)
@@ -832,6 +979,10 @@ int main(void)
 	    ROW(bytes_that_wait_are_bound_together),
 	    ROW(bytes_are_shared_by_address),
 	    ROW(answers_that_wait_are_counted),
+	    ROW(ordinary_ones_are_answered_beside_a_long_one),
+	    ROW(long_ones_are_answered_by_turns_of_their_peers),
+	    ROW(clients_of_long_ones_may_go),
+	    ROW(the_end_waits_for_what_runs),
 	    ROW(a_new_certificate_is_for_new_connections),
 	    ROW(a_wrong_pair_changes_nothing),
 	    ROW(an_expired_certificate_is_not_ready),
