@@ -7,7 +7,7 @@ import shlex
 from .run import TOP, sh, wait_for
 from .test_push_memory import LIMIT_MIB
 
-DOCUMENTS = [TOP / 'README.md', *sorted((TOP / 'docs').glob('*.md')), TOP / 'helm/agentd/README.md']
+DOCUMENTS = [TOP / 'README.md', TOP / 'CONTRIBUTING.md', *sorted((TOP / 'docs').glob('**/*.md')), TOP / 'helm/agentd/README.md']
 # They do not end, or write where the machine's own files are: the words alone are looked at.
 NOT_RUN = ('redirect trace', 'manifest')
 # What a document's own files are here.
