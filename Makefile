@@ -318,11 +318,11 @@ bench-peers: ## agentd beside pilot-agent and the SPIRE agent, as a table (root;
 	@for part in istio spire; do tests/real/parts/build $$part || true; done # the table says so
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.peers
 
-soak: ## the full counts of all tests, hours; docs/SOAK.md has what came of it: PARTS='unit tsan' chooses, MINUTES of fuzzing
+soak: ## the full counts of all tests, hours; tests/SOAK.md has the last result of each part: PARTS='unit tsan' chooses, MINUTES of fuzzing
 	@tests/tools/deps build test
 	@tests/tools/run-soak $(PARTS)
 
-repeat: ## make test RUNS times (3), then BUSY times (0) beside busy loops, in clones at three places; docs/SOAK.md gets a row for each
+repeat: ## make test RUNS times (3), then BUSY times (0) beside busy loops, in clones at three places; tests/SOAK.md has the last result of each
 	@tests/tools/repeat-tests $(or $(RUNS),3) $(BUSY)
 .PHONY: repeat
 

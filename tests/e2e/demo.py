@@ -102,7 +102,7 @@ def memory_mib(pid):
 def show_memory(node):
     worker = node.agentd.worker_pid()
     say(f'memory: broker {memory_mib(node.agentd.process.pid):.0f} MiB, worker {memory_mib(worker):.0f} MiB for {len(node.pods)} pods '
-        '(the pilot-agents of 250 pods: 2,902 MiB, docs/WHY.md)')
+        '(the pilot-agents of 50 pods: 530 MiB, docs/PERFORMANCE.md)')
 
 
 def kill_under_load(node, client, server):

@@ -7,7 +7,7 @@ import shlex
 from .run import TOP, sh, wait_for
 from .test_push_memory import LIMIT_MIB
 
-DOCUMENTS = [TOP / 'README.md', *sorted((TOP / 'docs').glob('*.md')), TOP / 'helm/agentd/README.md']
+DOCUMENTS = [TOP / 'README.md', TOP / 'CONTRIBUTING.md', *sorted((TOP / 'docs').glob('**/*.md')), TOP / 'helm/agentd/README.md']
 # They do not end, or write where the machine's own files are: the words alone are looked at.
 NOT_RUN = ('redirect trace', 'manifest')
 # What a document's own files are here.
@@ -81,10 +81,10 @@ def test_the_memory_that_is_recommended_is_what_was_measured():
     attackers = number('agentd/common/flags.c', r'"pods-memory-mib", "(\d+)"')
     state = number('agentd/broker/base/tmpfs.h', r'BROKER_TMPFS_MIB = (\d+)')
     limit = math.ceil((full + attackers + state) / 128) * 128
-    for file, pattern in (('docs/CAPACITY.md', r'^\| 250 \|.*\| (\d+)Mi \|'), ('helm/agentd/values.yaml', r'enough\. (\d+)Mi is, for 250 pods'),
+    for file, pattern in (('docs/PERFORMANCE.md', r'^\| 250 \|.*\| (\d+)Mi \|'), ('helm/agentd/values.yaml', r'enough\. (\d+)Mi is, for 250 pods'),
                           ('docs/KUBERNETES.md', r'(\d+)Mi is enough for 250 pods'), ('systemd/agentd.service', r'(\d+)M is enough for 250 pods')):
         assert number(file, pattern) == limit, file
-    for file in 'docs/CAPACITY.md', 'helm/agentd/values.yaml':
+    for file in 'docs/PERFORMANCE.md', 'helm/agentd/values.yaml':
         assert number(file, r'(?:at once took |measured\][^:]*: )(\d+)') == math.ceil(full), file
     assert number('helm/agentd/values.yaml', r'^  requests:\n    cpu: 200m\n    memory: (\d+)Mi') == math.ceil(large / 128) * 128
     assert LIMIT_MIB <= limit - attackers - state  # what the tests of a push and of a bad day run within

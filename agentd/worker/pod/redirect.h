@@ -1,6 +1,6 @@
 /* redirect.h - one pod's redirection: requested from the broker, its state, its counters.
  *
- * worker/redirect/ reads what the pod asks for; the broker does it.  The counters are the programs'
+ * mesh/traffic reads what the pod asks for; the broker does it.  The counters are the programs'
  * own, in memory that is mapped read-only.
  */
 #pragma once

@@ -1,7 +1,7 @@
-"""docs/KUBE.md: what a whole run found.  Each kind of node is a run of pytest, which keeps its results in build/real/results/.
+"""What runs on real nodes found, in docs/SUPPORT.md.  Each kind of node is a run of pytest, which keeps its results in build/real/results/.
 
 python3 -m tests.real.kube.summary whole        puts them together
-python3 -m tests.real.kube.summary soak WORD... adds what the full counts of chosen cases found, below: whole runs leave it there
+python3 -m tests.real.kube.summary soak WORD... adds what the full counts of chosen cases found: whole runs leave it there
 """
 import datetime
 import json
@@ -10,29 +10,18 @@ import platform
 import re
 import subprocess
 import sys
-import time
 
 from tests.e2e.run import TOP
+from tests.real import support
 
 from . import images, load
 from .node import NEWER
 
-DOC = TOP / 'docs' / 'KUBE.md'
+WHOLE, SOAK = 'Cases', 'Full counts'
 KEPT = TOP / 'build' / 'real' / 'results'
-KINDS = {'container': 'node in a cgroup namespace, dual stack', 'whole': 'node that sees the whole cgroup tree, IPv4',
-         'systemd': 'node in a cgroup namespace, IPv6, systemd as process 1 and cgroup driver'}
-SOAK = '''
-## The full counts
-
-Chosen cases, each with the numbers that a soak has: 20 reboots, 250 pods, 5 minutes without agentd.
-
-| command | case | node | passed | time | date | commit |
-|---|---|---|---|---|---|---|
-'''
-BEGAN = time.monotonic()
+KINDS = 'container', 'whole', 'systemd'  # docs/SUPPORT.md says what they are
+SOAK_HEAD = ['| tests (`make test-kube KUBE=…`) | case | node | result | slowest | date | commit |', '|---|---|---|---|---|---|---|']
 _results = {}  # {kind: {case: (outcome, seconds, properties)}}
-cgroup = None  # of all of a run's nodes
-_cpu_us = {'computed': 0, 'stalled': 0}
 
 
 def add(report):
@@ -50,20 +39,10 @@ def add(report):
     rows[case] = outcome, seconds + report.duration, properties or report.user_properties
 
 
-def _cpu():
-    """Minutes: what the node's processes, those that ended too, computed; how long all that could have had to wait for a core."""
-    if cgroup and cgroup.exists():  # it goes before the last case has its result
-        _cpu_us['computed'] = int((cgroup / 'cpu.stat').read_text().split()[1])
-        if (cgroup / 'cpu.pressure').exists():  # a kernel may be without
-            _cpu_us['stalled'] = int((cgroup / 'cpu.pressure').read_text().rpartition('total=')[2])
-    return {name: us / 6e7 for name, us in _cpu_us.items()}
-
-
 def keep():
     KEPT.mkdir(parents=True, exist_ok=True)
     for kind, cases in _results.items():
-        found = {'cases': cases, 'requests': load.totals, 'minutes': (time.monotonic() - BEGAN) / 60, **_cpu()}
-        (KEPT / f'{kind}.json').write_text(json.dumps(found))
+        (KEPT / f'{kind}.json').write_text(json.dumps({'cases': cases, 'requests': load.totals}))
 
 
 def _commit():
@@ -76,61 +55,58 @@ def _version(*argv):
     return re.search(r'\d+\.\d+\.\d+', subprocess.run(argv, capture_output=True, text=True, check=True).stdout)[0]
 
 
-def _cell(result):
-    if not result:
-        return '-'
-    outcome, seconds, properties = result
-    more = ''.join(f', {name} {value}' for name, value in properties)
-    return f'{"" if outcome == "passed" else f"**{outcome}**, "}{seconds:.0f} s{more}'
+def _cases(of):
+    """{case: [result]}, one for each of its parameters."""
+    cases = {}
+    for case, result in of['cases'].items():
+        cases.setdefault(re.sub(r' \(.*\)$', '', case), []).append(result)
+    return cases
+
+
+def _passed(results):
+    return all(outcome == 'passed' for outcome, _, _ in results)
+
+
+def _measured(results):
+    """What the slowest one recorded."""
+    return ', '.join(f'{name} {value}' for name, value in max(results, key=lambda r: r[1])[2])
 
 
 def _found():
     return {kind: json.loads((KEPT / f'{kind}.json').read_text()) for kind in KINDS if (KEPT / f'{kind}.json').exists()}
 
 
-def _added():
-    """The rows of earlier soaks, by command, case and kind."""
-    rows = DOC.read_text().partition(SOAK)[2].splitlines() if DOC.exists() else []
-    return {tuple(row.split(' | ')[:3]): row for row in rows if row.startswith('| `')}
-
-
 def add_soak(words):
-    """A row for each case; its parameters are counted."""
-    rows, chosen = _added(), ' '.join(f'"{word}"' if ' ' in word else word for word in words)
+    """A row for each case, by its tests, name and kind of node; rows of others stay."""
+    rows = {tuple(row.split(' | ')[:3]): row for row in support.section(SOAK).splitlines() if row.startswith('| `')}
+    chosen = ' '.join(f'"{word}"' if ' ' in word else word for word in words)
     for kind, of in _found().items():
-        cases = {}
-        for case, (outcome, seconds, properties) in of['cases'].items():
-            cases.setdefault(re.sub(r' \(.*\)$', '', case), []).append((outcome, seconds, properties))
-        for case, results in cases.items():
-            outcome = next((o for o, _, _ in results if o != 'passed'), 'passed')
-            last = _cell((outcome, sum(s for _, s, _ in results), results[-1][2]))
-            times = f'{sum(o == "passed" for o, _, _ in results)} of {len(results)}'
-            row = f"| `AGENTD_SOAK=1 make test-kube KUBE='{chosen}'` | {case} | {kind} | {times} | {last} | {datetime.date.today()} | {_commit()} |"
+        for case, results in _cases(of).items():
+            came = f'{len(results)} passed' if _passed(results) else '**not passed**'
+            row = f'| `{chosen}` | {case} | {kind} | {came} | {_measured(results)} | {datetime.date.today()} | {_commit()} |'
             rows[tuple(row.split(' | ')[:3])] = row
-    DOC.write_text(DOC.read_text().partition(SOAK)[0] + SOAK + '\n'.join([*rows.values(), '']))
+    support.put(SOAK, '\n'.join([*SOAK_HEAD, *rows.values()]))
 
 
 def write():
-    found, added = _found(), _added()
+    found = _found()
     asked, failed = (sum(of['requests'][i] for of in found.values()) for i in (0, 1))
-    slowest = max(found.values(), key=lambda of: of['minutes'])
-    computed = sum(of['computed'] for of in found.values())
-    cases = dict.fromkeys(case for of in found.values() for case in of['cases'])
+    cases = {}
+    for kind, of in found.items():
+        for case, results in _cases(of).items():
+            cases.setdefault(case, {})[kind] = results
     lines = [
-        '# A real node', '',
-        f'What `make test-kube` wrote on {datetime.date.today()} at commit {_commit()}: Linux {platform.release()}, '
-        f'{os.cpu_count()} cores, all nodes side by side, {slowest["minutes"]:.0f} min. Kubernetes 1.36.2 '
-        f'(kubelet, API server, controller manager, scheduler), containerd {_version("containerd", "--version")} and '
-        f'runc {_version("runc", "--version")} (on the node with systemd: containerd {_version(NEWER / "containerd", "--version")} '
-        f'and runc {_version(NEWER / "runc", "--version")}), istiod {images.ISTIO_VERSION} with its stock chart and webhook, '
-        'Envoys of PyPI.', '',
-        f'Requests during restarts, evictions and upgrades: {asked}, of which {failed} failed. The nodes computed for {computed:.0f} min '
-        f'in all. For {slowest["stalled"]:.0f} min the slowest one had work and no core, which other nodes and the machine\'s other users had. '
-        'A case that has nothing to do with the kind of node runs on one of them (`AGENTD_SOAK=1`: on all).', '',
-        '| case | ' + ' | '.join(KINDS.values()) + ' |', '|---|' + '---|' * len(KINDS)]
-    for case in cases:
-        lines.append(f'| {case} | ' + ' | '.join(_cell(found.get(kind, {'cases': {}})['cases'].get(case)) for kind in KINDS) + ' |')
-    DOC.write_text('\n'.join([*lines, '']) + (SOAK + '\n'.join([*added.values(), '']) if added else ''))
+        f'{datetime.date.today()}, commit {_commit()}: Linux {platform.release()}; Kubernetes 1.36.2; '
+        f'containerd {_version("containerd", "--version")} with runc {_version("runc", "--version")}, on the node with systemd '
+        f'{_version(NEWER / "containerd", "--version")} with {_version(NEWER / "runc", "--version")}; istiod {images.ISTIO_VERSION} with its '
+        f'stock chart and webhook. Of {asked} requests during restarts, evictions and upgrades {failed} failed.', '',
+        '| case | passed on |', '|---|---|']
+    for case, ran in cases.items():
+        kinds = [kind for kind in ran if _passed(ran[kind])]
+        where = 'all' if kinds == list(KINDS) else ', '.join(kinds + [f'**not on {kind}**' for kind in ran if kind not in kinds])
+        measured = _measured([r for results in ran.values() for r in results])
+        lines.append(f'| {case} | {where}{", " if measured else ""}{measured} |')
+    support.put(WHOLE, '\n'.join(lines))
 
 
 if __name__ == '__main__':
