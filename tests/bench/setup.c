@@ -11,7 +11,8 @@
 #include "broker/base/state.h"
 #include "broker/pods/cgroup.h"
 #include "broker/pods/pods.h"
-#include "broker/redirect/requests.h"
+#include "broker/redirect/live.h"
+#include "broker/redirect/traffic.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "times.h"
@@ -61,7 +62,7 @@ static struct broker_fdstore *kept;
 static struct netns_home home;
 static struct broker_states *states;
 static struct pods *known;
-static struct redirect_requests *traffic;
+static struct redirect_traffic *traffic;
 static struct err why;
 
 static void check(int rc)
@@ -123,8 +124,8 @@ static void ask(const struct pod *p, uint32_t id)
 	if (write(memfd, &rules, sizeof(rules)) != sizeof(rules) ||
 	    fcntl(memfd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW))
 		die("memfd");
-	check(redirect_requests_set(traffic, pods_known(known, &p->uid), &r, memfd, &why));
-	if (!redirect_requests_next(traffic, &answer, &fd) || answer.code)
+	check(redirect_traffic_set(traffic, pods_known(known, &p->uid), &r, memfd, &why));
+	if (!redirect_traffic_next(traffic, &answer, &fd) || answer.code)
 		die("the pod is not redirected");
 	close(fd);
 	close(memfd);
@@ -164,7 +165,7 @@ static void add(size_t n)
 		between = now_ns(CLOCK_MONOTONIC);
 		times_note(&set, between - start);
 		pods_known(known, &p->uid)->identity.netns_fd = dup(p->netns);
-		redirect_requests_live(pods_known(known, &p->uid));
+		redirect_live_learned(pods_known(known, &p->uid));
 		times_note(&live, now_ns(CLOCK_MONOTONIC) - between);
 	}
 	printf("{\"pods\": %zu, \"rss_kib\": %ld, ", npods, resident_kib());
@@ -181,7 +182,7 @@ static void remove_all(void)
 	for (size_t i = 0; i < npods; i++) {
 		int64_t start = now_ns(CLOCK_MONOTONIC);
 
-		redirect_requests_remove(traffic, &pods[i].uid);
+		redirect_traffic_remove(traffic, &pods[i].uid);
 		times_note(&took, now_ns(CLOCK_MONOTONIC) - start);
 		rmdir(pods[i].cgroup);
 	}
@@ -225,12 +226,12 @@ int main(int argc, char **argv)
 	known = pods_new(&(struct pods_rig){epoll, &options, &home, kept, states, on_changed,
 			     on_changed, NULL, NULL},
 	    &why);
-	const struct redirect_requests_rig rig = {.epoll = epoll,
+	const struct redirect_traffic_rig rig = {.epoll = epoll,
 	    .options = &options,
 	    .home = &home,
 	    .pods = known,
 	    .changed = on_changed};
-	traffic = redirect_requests_new(&rig, &why);
+	traffic = redirect_traffic_new(&rig, &why);
 	if (!traffic)
 		die(why.msg);
 	printf("{\"start\": %.1f, \"rss_kib\": %ld}\n",
@@ -239,7 +240,7 @@ int main(int argc, char **argv)
 		add((size_t)atoi(line));
 	remove_all();
 	pods_free(&known);
-	redirect_requests_free(&traffic);
+	redirect_traffic_free(&traffic);
 	broker_state_free(&states);
 	netns_home_close(&home);
 	broker_fdstore_free(&kept);

@@ -31,9 +31,9 @@ struct broker_options {
 	const char *alive;           /* where probes ask this very agentd; NULL: nowhere */
 	unsigned take_over_s;        /* to become ready in, or all is given back */
 	bool no_privsep;             /* the worker stays root and uncaged: for debugging */
-	bool redirect;               /* traffic by eBPF: broker/redirect/requests.h */
+	bool redirect;               /* traffic by eBPF: broker/redirect/traffic.h */
 	const char *log_level;       /* until the worker has told its own */
-	const char *redirect_cgroup; /* NULL: broker/redirect/requests.h */
+	const char *redirect_cgroup; /* NULL: broker/redirect/traffic.h */
 	const char *probes_cgroup;   /* above the kubelet, below the root; NULL: the root */
 	const char *kubepods; /* the kubelet's cgroup, below the root; NULL: the usual ones */
 	const char *redirect_allow, *bpffs;

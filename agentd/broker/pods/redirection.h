@@ -1,6 +1,6 @@
 /* redirection.h - how far the redirection of one pod's traffic is: three states, and their steps.
  *
- * broker/redirect/requests.c takes the steps, for it has the programs; the state is here, for the
+ * broker/redirect/ takes the steps, for it has the programs; the state is here, for the
  * pod owns it.  A step that is not in this table is a bug of ours and ends the broker.
  *
  *   rules    NONE -> ASKED -> WRITTEN -> ASKED ...     any -> NONE
@@ -22,7 +22,7 @@
 #include "common/err.h"
 
 struct broker_pod;
-struct redirect_requests;
+struct redirect_traffic;
 
 enum pod_rules {
 	POD_RULES_NONE,    /* not asked for */
@@ -62,7 +62,7 @@ struct pod_redirection {
 	struct err inbound_why;    /* TWICE, UNSEEN, DEAF, REFUSED; else code 0 */
 	struct cgroup_await await; /* its cgroup, each that has its name */
 	struct netns_watch view;   /* its network namespace, when that is known */
-	struct redirect_requests *by; /* who takes the steps; NONE: NULL */
+	struct redirect_traffic *by; /* who takes the steps; NONE: NULL */
 	/* Nobody is in its cgroup any more.  A callback, since the notice comes to the pod. */
 	void (*emptied)(struct broker_pod *pod);
 };

@@ -5,18 +5,17 @@
  * While it is live others may come with rules of their own: with each audit we look, and say so;
  * and try again what failed.
  */
+#include "live.h"
 #include "broker/netns/iptables.h"
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "requests_internal.h"
+#include "traffic_internal.h"
 #include <errno.h>
 #include <string.h>
 #include <utlist.h>
 
 LOG_SCOPE("broker");
-
-enum { LOOKS_PAUSE_S = 2 };
 
 static struct redirect *programs(const struct broker_pod *pod)
 {
@@ -26,7 +25,7 @@ static struct redirect *programs(const struct broker_pod *pod)
 static void turn(struct broker_pod *pod, enum pod_inbound to, const struct err *why)
 {
 	pod_redirection_inbound(&pod->redirection, to, why);
-	redirect_requests_changed(pod);
+	redirect_tell_worker(pod);
 }
 
 static void now_live(struct broker_pod *pod)
@@ -51,14 +50,14 @@ static void not_live(struct broker_pod *pod, const struct err *e)
 }
 
 /* Its network namespace is not known, or not any more. */
-void redirect_requests_leave(struct broker_pod *pod)
+void redirect_live_leave(struct broker_pod *pod)
 {
 	netns_watch_close(&pod->redirection.view);
 	if (pod->redirection.inbound != POD_INBOUND_UNKNOWN)
 		turn(pod, POD_INBOUND_UNKNOWN, NULL);
 }
 
-void redirect_requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
+void redirect_live_on_seen(void *ctx, const struct netns_watch_seen *seen)
 {
 	struct broker_pod *pod = ctx;
 	struct broker_audit *audit = &pod->redirection.by->audit;
@@ -74,7 +73,7 @@ void redirect_requests_on_seen(void *ctx, const struct netns_watch_seen *seen)
 		now_live(pod);
 }
 
-const struct redirect_rules *redirect_requests_rules(void *ctx)
+const struct redirect_rules *redirect_live_rules(void *ctx)
 {
 	const struct broker_pod *pod = ctx;
 
@@ -84,7 +83,7 @@ const struct redirect_rules *redirect_requests_rules(void *ctx)
 /* A strict pod stays closed, so that somebody decides; another one is left as it was without us. */
 static void leave_alone(struct broker_pod *pod)
 {
-	const struct redirect_rules *rules = redirect_requests_rules(pod);
+	const struct redirect_rules *rules = redirect_live_rules(pod);
 
 	if (!rules || rules->strict)
 		return;
@@ -122,7 +121,7 @@ static void turn_live(struct broker_pod *pod, enum pod_inbound to, const struct 
 	turn(pod, to, to == POD_INBOUND_LIVE ? NULL : why);
 }
 
-int redirect_requests_netns(const struct broker_pod *pod)
+int redirect_live_netns(const struct broker_pod *pod)
 {
 	const struct pod_redirection *r = &pod->redirection;
 
@@ -132,7 +131,7 @@ int redirect_requests_netns(const struct broker_pod *pod)
 /* A pod that lives is not touched: whoever put them there knows what for, or will. */
 static void look_for_rivals(struct broker_pod *pod)
 {
-	const int netns = redirect_requests_netns(pod);
+	const int netns = redirect_live_netns(pod);
 	struct err e = {.code = 0};
 	enum pod_inbound to;
 
@@ -150,20 +149,14 @@ static void look_for_rivals(struct broker_pod *pod)
 	turn_live(pod, to, &e);
 }
 
-/* Of the two, at once; what else may be wrong is looked at in its time. */
-void redirect_requests_on_news(void *ctx, const struct uuid *uid, enum redirect_news_kind kind)
+void redirect_live_heard(struct broker_pod *pod)
 {
-	struct redirect_requests *t = ctx;
-	struct broker_pod *pod = pods_known(t->rig.pods, uid);
-	const struct pod_redirection *r = pod ? &pod->redirection : NULL;
+	const struct pod_redirection *r = &pod->redirection;
 	struct err e;
 
-	if (!r)
-		return;
-	ebpf_listeners_news(t->redirect, uid, redirect_requests_netns(pod), kind);
 	if (!pod_redirection_is_live(r))
 		return;
-	if (ebpf_listeners_check(t->redirect, uid, &e))
+	if (ebpf_listeners_check(programs(pod), &pod->uid, &e))
 		turn_live(pod, POD_INBOUND_DEAF, &e);
 	else if (r->inbound == POD_INBOUND_DEAF)
 		turn_live(pod, POD_INBOUND_LIVE, NULL);
@@ -179,10 +172,10 @@ static int look(struct broker_pod *pod, int netns, struct netns_watch_seen *seen
 	return netns_watch_open(view, netns, seen, e);
 }
 
-unsigned redirect_requests_note_of(const struct broker_pod *pod)
+unsigned redirect_live_note_of(const struct broker_pod *pod)
 {
 	const struct pod_redirection *r = &pod->redirection;
-	const bool left = !redirect_requests_rules((void *)pod) || r->inbound_why.code == ENONET;
+	const bool left = !redirect_live_rules((void *)pod) || r->inbound_why.code == ENONET;
 	const bool steered =
 	    r->inbound == POD_INBOUND_UNKNOWN && redirect_is_steered(programs(pod), &pod->uid);
 
@@ -201,7 +194,7 @@ static void refuse_host(struct broker_pod *pod)
 	not_live(pod, &e);
 }
 
-void redirect_requests_live_in(struct broker_pod *pod, int netns)
+void redirect_live_in(struct broker_pod *pod, int netns)
 {
 	struct netns_watch_seen seen;
 	struct err e;
@@ -212,12 +205,12 @@ void redirect_requests_live_in(struct broker_pod *pod, int netns)
 	}
 	if (!netns_watch_is_of(&pod->redirection.view, netns))
 		pod_redirection_moved(&pod->redirection);
-	if (!redirect_requests_rules(pod))
+	if (!redirect_live_rules(pod))
 		return; /* left to others */
 	if (check_rivals(pod, netns, &e) || look(pod, netns, &seen, &e))
 		not_live(pod, &e);
 	else
-		redirect_requests_on_seen(pod, &seen);
+		redirect_live_on_seen(pod, &seen);
 }
 
 /* Whatever kept it from being live may be over, and its Envoy has no reason to come again. */
@@ -227,32 +220,22 @@ static void try_again(struct broker_pod *pod)
 	int netns = pod_identity_netns_in(&pod->identity, r->await.ino);
 
 	if (r->rules == POD_RULES_WRITTEN && r->inbound == POD_INBOUND_REFUSED && netns >= 0)
-		redirect_requests_live_in(pod, netns);
+		redirect_live_in(pod, netns);
 }
 
-/* Two lists of a kernel for each pod: not each time that something happens to a pin. */
-void redirect_requests_look_again(struct redirect_requests *t)
+void redirect_live_look(struct broker_pod *pod)
 {
-	struct timespec now;
-	struct broker_pod *pod = NULL;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	if (now.tv_sec - t->looked_again < LOOKS_PAUSE_S)
-		return;
-	t->looked_again = now.tv_sec;
-	DL_FOREACH (pods_first(t->rig.pods), pod) {
-		try_again(pod);
-		look_for_rivals(pod);
-	}
+	try_again(pod);
+	look_for_rivals(pod);
 }
 
-void redirect_requests_live(struct broker_pod *pod)
+void redirect_live_learned(struct broker_pod *pod)
 {
 	if (pod->redirection.rules == POD_RULES_WRITTEN)
-		redirect_requests_live_in(pod, pod->identity.netns_fd);
+		redirect_live_in(pod, pod->identity.netns_fd);
 }
 
-void redirect_requests_of_host(struct broker_pod *pod)
+void redirect_live_of_host(struct broker_pod *pod)
 {
 	const struct pod_redirection *r = &pod->redirection;
 
@@ -260,11 +243,11 @@ void redirect_requests_of_host(struct broker_pod *pod)
 		refuse_host(pod);
 }
 
-void redirect_requests_on_emptied(struct broker_pod *pod)
+void redirect_live_on_emptied(struct broker_pod *pod)
 {
 	struct broker_audit *audit = &pod->redirection.by->audit;
 
-	redirect_requests_leave(pod);
+	redirect_live_leave(pod);
 	broker_audit_own_begins(audit);
 	redirect_close(programs(pod), &pod->uid);
 	broker_audit_own_ends(audit);

@@ -12,7 +12,7 @@
 #include "broker/base/io.h"
 #include "broker/base/state.h"
 #include "broker/pods/pods.h"
-#include "broker/redirect/requests.h"
+#include "broker/redirect/traffic.h"
 #include "broker_internal.h"
 #include "common/err.h"
 #include "common/fdpass.h"
@@ -131,12 +131,12 @@ static bool next_of_node(struct broker *b, struct link_packet *p, int *fd)
 
 static bool traffic_is_pending(const struct broker *b)
 {
-	return redirect_requests_pending(b->traffic);
+	return redirect_traffic_pending(b->traffic);
 }
 
 static bool next_of_traffic(struct broker *b, struct link_packet *p, int *fd)
 {
-	return redirect_requests_next(b->traffic, p, fd);
+	return redirect_traffic_next(b->traffic, p, fd);
 }
 
 static bool identities_are_pending(const struct broker *b)
@@ -191,7 +191,7 @@ static bool volumes_are_listed(const struct broker *b)
 static bool next_of_volumes(struct broker *b, struct link_packet *p, int *fd)
 {
 	volume_list_next(&b->volumes, p, fd);
-	if (p->what == LINK_VOLUME && redirect_requests_is_redirected(b->traffic, &p->uid))
+	if (p->what == LINK_VOLUME && redirect_traffic_is_redirected(b->traffic, &p->uid))
 		p->state |= LINK_VOLUME_REDIRECTED;
 	return true;
 }
@@ -338,7 +338,7 @@ static unsigned on_running(void *ctx, const struct uuid *pod)
 
 	if (!pods_is_there(b->pods, pod))
 		return 0;
-	return redirect_requests_is_redirected(b->traffic, pod)
+	return redirect_traffic_is_redirected(b->traffic, pod)
 		   ? LINK_RUNNING | LINK_RUNNING_REDIRECTED
 		   : LINK_RUNNING;
 }
@@ -424,7 +424,7 @@ static int start(struct broker *b, struct err *e)
 	b->follows = follows_new(b->epoll, b->options,
 	    &(struct follows_events){on_changed, on_awaited, on_running}, b, e);
 	b->traffic = b->follows
-			 ? redirect_requests_new(&(struct redirect_requests_rig){b->epoll,
+			 ? redirect_traffic_new(&(struct redirect_traffic_rig){b->epoll,
 						     b->options, &b->home, b->pods, on_changed, b},
 			       e)
 			 : NULL;
@@ -460,7 +460,7 @@ static void hang_up(struct broker *b)
 	end_lists(b);
 	requests_identity_detach(b->identities);
 	pods_detach(b->pods);
-	redirect_requests_detach(b->traffic);
+	redirect_traffic_detach(b->traffic);
 	b->attached = false;
 }
 
@@ -515,7 +515,7 @@ void broker_free(struct broker **b)
 		return;
 	hang_up(*b);
 	pods_free(&(*b)->pods);
-	redirect_requests_free(&(*b)->traffic);
+	redirect_traffic_free(&(*b)->traffic);
 	follows_free(&(*b)->follows);
 	requests_identity_free(&(*b)->identities);
 	requests_kept_free(&(*b)->certificates);

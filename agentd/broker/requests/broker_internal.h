@@ -22,7 +22,7 @@ struct broker {
 	struct pods *pods;
 	struct follows *follows;
 	struct broker_states *states;
-	struct redirect_requests *traffic;
+	struct redirect_traffic *traffic;
 	struct broker_watch worker;
 	bool attached, ready; /* the worker */
 	bool served;          /* and nothing is lost */

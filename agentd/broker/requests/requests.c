@@ -11,7 +11,8 @@
 #include "broker/pods/bound.h"
 #include "broker/pods/kubelet_caller.h"
 #include "broker/pods/pods.h"
-#include "broker/redirect/requests.h"
+#include "broker/redirect/live.h"
+#include "broker/redirect/traffic.h"
 #include "broker_internal.h"
 #include "common/err.h"
 #include "common/log.h"
@@ -40,7 +41,7 @@ static int do_pod_add(struct broker *b, struct request *q)
 {
 	const struct uuid *uid = &q->r->uid;
 
-	if (pods_add(b->pods, uid, redirect_requests_gone(b->traffic, uid), q->why))
+	if (pods_add(b->pods, uid, redirect_traffic_gone(b->traffic, uid), q->why))
 		return -1;
 	q->reply->arg = pods_wait_s(pods_known(b->pods, uid));
 	if (!pod_is_late(pods_known(b->pods, uid)))
@@ -59,14 +60,14 @@ static int do_pod_remove(struct broker *b, struct request *q)
 		return err_set(q->why, EBUSY, "%s", bound);
 	follows_remove_pod(b->follows, &q->r->uid);
 	requests_kept_remove_pod(b->certificates, &q->r->uid);
-	redirect_requests_remove(b->traffic, &q->r->uid);
+	redirect_traffic_remove(b->traffic, &q->r->uid);
 	return pods_remove(b->pods, &q->r->uid, q->why);
 }
 
 static int do_listen(struct broker *b, struct request *q)
 {
 	q->reply_fd = pod_sockets_is_kind(q->r->kind)
-			  ? redirect_requests_listen(b->traffic, q->pod, q->r->kind, q->why)
+			  ? redirect_traffic_listen(b->traffic, q->pod, q->r->kind, q->why)
 			  : pod_listen(q->pod, q->r->kind, q->why);
 	return q->reply_fd < 0 ? -1 : 0;
 }
@@ -78,10 +79,10 @@ static int do_peer_of(struct broker *b, struct request *q)
 
 	if (peer == PODS_PEER_IS) {
 		pod_came(q->pod);
-		redirect_requests_live(q->pod);
+		redirect_live_learned(q->pod);
 	}
 	if (peer == PODS_PEER_OF_HOST)
-		redirect_requests_of_host(q->pod);
+		redirect_live_of_host(q->pod);
 	return peer == PODS_PEER_IS ? 0 : -1;
 }
 
@@ -130,42 +131,42 @@ static int do_state_list(struct broker *b, struct request *q)
 
 static int do_redirect_set(struct broker *b, struct request *q)
 {
-	if (!redirect_requests_set(b->traffic, q->pod, q->r, q->fd, q->why))
+	if (!redirect_traffic_set(b->traffic, q->pod, q->r, q->fd, q->why))
 		return 0;
-	q->reply->arg = redirect_requests_is_closed(b->traffic, q->pod);
+	q->reply->arg = redirect_traffic_is_closed(b->traffic, q->pod);
 	return -1;
 }
 
 static int do_redirect_del(struct broker *b, struct request *q)
 {
-	return redirect_requests_end(b->traffic, &q->r->uid, q->why);
+	return redirect_traffic_end(b->traffic, &q->r->uid, q->why);
 }
 
 static int do_redirect_shut(struct broker *b, struct request *q)
 {
-	return redirect_requests_shut(b->traffic, &q->r->uid, q->why);
+	return redirect_traffic_shut(b->traffic, &q->r->uid, q->why);
 }
 
 static int do_redirect_counters(struct broker *b, struct request *q)
 {
-	q->reply_fd = redirect_requests_counters(b->traffic, q->why);
+	q->reply_fd = redirect_traffic_counters(b->traffic, q->why);
 	return q->reply_fd < 0 ? -1 : 0;
 }
 
 static int do_redirect_explain(struct broker *b, struct request *q)
 {
-	return redirect_requests_explain(b->traffic, q->r, q->fd, q->reply, q->why);
+	return redirect_traffic_explain(b->traffic, q->r, q->fd, q->reply, q->why);
 }
 
 static int do_redirect_trace(struct broker *b, struct request *q)
 {
-	q->given_fd = redirect_requests_trace(b->traffic, q->r, q->why);
+	q->given_fd = redirect_traffic_trace(b->traffic, q->r, q->why);
 	return q->given_fd < 0 ? -1 : 0;
 }
 
 static int do_redirect_names(struct broker *b, struct request *q)
 {
-	return redirect_requests_names(b->traffic, q->fd, q->why);
+	return redirect_traffic_names(b->traffic, q->fd, q->why);
 }
 
 static int do_caller(struct broker *b, struct request *q)
@@ -210,7 +211,7 @@ void requests_sweep(struct broker *b)
 	size_t n;
 
 	pods_sweep(b->pods);
-	redirect_requests_sweep(b->traffic);
+	redirect_traffic_sweep(b->traffic);
 	if ((n = broker_fdstore_sweep(b->kept)))
 		log_info(NULL, "%zu kept descriptors belong to no pod: closed", n);
 }

@@ -1,6 +1,6 @@
 /* cgroup_await_test.c - directories that are made late, in pieces, anew, or never.
  *
- * Ordinary ones: a cgroup's are told of in the same way (redirect/requests_test.c).
+ * Ordinary ones: a cgroup's are told of in the same way (redirect/traffic_test.c).
  * LINK: tests/unit/broker/rig.c */
 #include "broker/pods/cgroup_await.h"
 #include "common/err.h"

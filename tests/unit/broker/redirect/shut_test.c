@@ -3,8 +3,8 @@
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c */
 #include "broker/gate.h"
 #include "broker/pods/pods.h"
-#include "broker/redirect/requests.h"
 #include "broker/redirect/shut.h"
+#include "broker/redirect/traffic.h"
 #include "common/err.h"
 #include "tests/unit/broker/bpf.h"
 

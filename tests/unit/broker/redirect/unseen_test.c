@@ -4,7 +4,7 @@
 #include "broker/base/state.h"
 #include "broker/ebpf/table.h"
 #include "broker/ebpf/tcp_list.h"
-#include "broker/redirect/requests_internal.h"
+#include "broker/redirect/traffic_internal.h"
 #include "broker/redirect/unseen.h"
 #include "common/mem.h"
 #include "tests/unit/broker/bpf.h"
@@ -191,7 +191,7 @@ static void test_the_worker_is_told(void **state)
 	struct broker_states *states = broker_state_new(o, kept, &p->e);
 	struct pods *pods = pods_new(
 	    &(struct pods_rig){epoll, o, &home, kept, states, nobody, nobody, NULL, NULL}, &p->e);
-	struct redirect_requests t = {
+	struct redirect_traffic t = {
 	    .rig = {.home = &home, .pods = pods, .changed = on_changed, .ctx = &told},
 	    .redirect = p->r};
 	assert_int_equal(pods_add(pods, &web, false, &p->e), 0);
@@ -204,7 +204,7 @@ static void test_the_worker_is_told(void **state)
 	r->view.watch.ready = on_changed_in_netns;
 	for (int i = 0; i < 3; i++) {
 		t.looked_again = 0;
-		redirect_requests_look_again(&t);
+		redirect_traffic_look_again(&t);
 		if (!i)
 			a_minute_goes_by(p);
 		assert_int_equal(told, i ? 1 : 0);
@@ -213,7 +213,7 @@ static void test_the_worker_is_told(void **state)
 	assert_int_equal(r->inbound_why.code, ENODATA);
 	place_dial(cgroup);
 	t.looked_again = 0;
-	redirect_requests_look_again(&t);
+	redirect_traffic_look_again(&t);
 	assert_int_equal(told, 2);
 	assert_int_equal(r->inbound, POD_INBOUND_LIVE);
 	memset(r, 0, sizeof(*r));

@@ -1,10 +1,11 @@
-/* requests_test.c - a worker asks for redirection, and what its pods do meanwhile: cgroups
+/* traffic_test.c - a worker asks for redirection, and what its pods do meanwhile: cgroups
  * that come and go, network namespaces that are learned, workers and brokers that are replaced.
  * LINK: tests/unit/broker/bpf.c tests/unit/broker/rig.c tests/unit/broker/pods/peer.c */
 #include "broker/base/loop.h"
 #include "broker/base/state.h"
 #include "broker/pods/pods.h"
-#include "broker/redirect/requests_internal.h"
+#include "broker/redirect/live.h"
+#include "broker/redirect/traffic_internal.h"
 #include "broker/requests/broker_internal.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -609,21 +610,21 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	struct pods *pods = pods_new(
 	    &(struct pods_rig){epoll, &w.rig->o, &home, kept, states, nobody, nobody, NULL, NULL},
 	    &why);
-	struct redirect_requests *t = redirect_requests_new(
-	    &(struct redirect_requests_rig){epoll, &w.rig->o, &home, pods, nobody, NULL}, &why);
+	struct redirect_traffic *t = redirect_traffic_new(
+	    &(struct redirect_traffic_rig){epoll, &w.rig->o, &home, pods, nobody, NULL}, &why);
 	assert_non_null(t);
 	assert_int_equal(pods_add(pods, &rig_pod, false, &why), 0);
 	struct broker_pod *pod = pods_known(pods, &rig_pod);
 	fd = rig_memfd(&rules, sizeof(rules), RIG_SEALS);
 	assert_int_equal(
-	    redirect_requests_set(t, pod, &(struct link_request){.id = 1}, fd, &why), 0);
+	    redirect_traffic_set(t, pod, &(struct link_request){.id = 1}, fd, &why), 0);
 	close(fd);
-	assert_true(redirect_requests_next(t, &p, &fd));
+	assert_true(redirect_traffic_next(t, &p, &fd));
 	assert_int_equal(p.code, 0);
 	close(fd);
 	pod->identity.netns_fd = here;
-	redirect_requests_live(pod);
-	assert_true(redirect_requests_next(t, &p, &fd));
+	redirect_live_learned(pod);
+	assert_true(redirect_traffic_next(t, &p, &fd));
 	assert_int_equal(p.what, LINK_REDIRECT_NOTE);
 	assert_int_equal(p.arg, LINK_REDIRECT_LEFT);
 	assert_non_null(strstr(p.why, "hostNetwork"));
@@ -631,7 +632,7 @@ static void test_the_nodes_own_namespace_is_never_a_pods(void **state)
 	assert_int_equal(place_attached(here, BPF_SK_LOOKUP, NULL), lookups);
 	assert_true(is_closed(cgroup) && !is_live());
 	pods_free(&pods); /* and `here` */
-	redirect_requests_free(&t);
+	redirect_traffic_free(&t);
 	broker_state_free(&states);
 	netns_home_close(&home);
 	broker_fdstore_free(&kept);
