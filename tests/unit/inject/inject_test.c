@@ -321,7 +321,7 @@ static void what_has_no_effect_is_said(void **state)
 	json_decref(pod);
 	json_array_clear(warnings);
 	pod = must_inject(POD("'proxy.istio.io/config':'proxyMetadata: {ISTIO_META_DNS_CAPTURE: "
-			      "true, SECRET_TTL: 2h}'",
+			      "\\'true\\', SECRET_TTL: 2h}'",
 	    ""));
 	assert_int_equal(json_array_size(warnings), 0);
 	json_decref(pod);

@@ -535,7 +535,7 @@ static void test_command_line(void **state)
 
 	accepted(f, "PROXY_CONFIG", "{fileFlushInterval: 250ms, fileFlushMinSizeKb: 64}");
 	refused(f, "PROXY_CONFIG", "fileFlushInterval: 0s", "1ms to 3600s");
-	refused(f, "PROXY_CONFIG", "fileFlushMinSizeKb: -1", "0 to 65535");
+	refused(f, "PROXY_CONFIG", "fileFlushMinSizeKb: 65536", "0 to 65535");
 	refused(f, "HOST_IP", "node-1", "an IP address");
 	accepted(f, "HOST_IP", "fd00::1");
 }
