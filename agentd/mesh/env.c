@@ -41,17 +41,33 @@ static bool valid_key(const struct limits *m, const char *key)
 	return n >= 1 && n <= m->key && strspn(key, key_characters) == n;
 }
 
+/* JSON may stand on several lines, also where it is only passed on: Istio's injector writes
+ * ISTIO_META_POD_PORTS so. */
+static bool may_have_lines(const struct limits *m, const char *key, const char *text)
+{
+	const struct env_key *row;
+	json_t *v;
+
+	if (m != &of_env)
+		return m->lines;
+	row = env_key_find(key);
+	if (row && row->lines)
+		return true;
+	v = json_loads(text, 0, NULL);
+	json_decref(v);
+	return v != NULL;
+}
+
 /* jansson's own check is the cheapest: it makes no string of invalid UTF-8. */
 static bool valid_text(const struct limits *m, const char *key, const json_t *v)
 {
 	const char *text = json_string_value(v);
 	size_t n = json_string_length(v);
-	const struct env_key *row = m == &of_env ? env_key_find(key) : NULL;
 	json_t *copy;
 
 	if (n > m->value || strlen(text) != n)
 		return false;
-	if (!m->lines && !(row && row->lines) && text[strcspn(text, "\r\n")])
+	if (text[strcspn(text, "\r\n")] && !may_have_lines(m, key, text))
 		return false;
 	copy = json_stringn(text, n);
 	json_decref(copy);

@@ -115,6 +115,11 @@ static void test_bytes_of_the_environment(void **state)
 	json_object_del(f->pod.env, "A");
 	accepted(f, "PROXY_CONFIG", "concurrency: 2\nstatusPort: 15020\n"); /* YAML may */
 	accepted(f, "ISTIO_METAJSON_A", "{\n\"a\": 1}");
+	/* so may JSON that is only passed on */
+	accepted(f, "ISTIO_META_POD_PORTS", "[\n {\"containerPort\":8080}\r\n]");
+	assert_string_equal(meta_text(f, "POD_PORTS"), "[\n {\"containerPort\":8080}\r\n]");
+	refused(f, "ISTIO_META_POD_PORTS", "[\n{]", "without line breaks");
+	refused(f, "ISTIO_META_A", "\n1", "without line breaks");
 }
 
 static void test_limits_of_labels(void **state)
