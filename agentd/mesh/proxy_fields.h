@@ -10,6 +10,6 @@
 struct err;
 
 /* A new object in proto JSON, its names in camelCase; the caller's.  `document` is what
- * yaml_typed() makes of a text; NULL or null: there is none.  NULL: refused, by the path of the field after `where`:
- * "WHERE.tracing.sampling". */
+ * yaml_typed() makes of a text; NULL or null: there is none.  NULL: refused, by the path of the
+ * field after `where`: "WHERE.tracing.sampling". */
 json_t *proxy_fields_read(const char *where, const json_t *document, struct err *e);

@@ -238,6 +238,24 @@ static void only_control_planes_of_the_mesh_may_be_named(void **state)
 	configure("{'global':{'hub':'h','tag':'1','caAddress':'a.b:1'}}",
 	    "{'defaultConfig':{'discoveryAddress':'a.b:1'}}", "{}");
 	json_decref(must_inject(POD("", "")));
+	configure("{'global':{'hub':'h','tag':'1','caAddress':'issuer.cert:443'}}", "{}", "{}");
+	refused(POD("", ""),
+	    "CA_ADDR: \"issuer.cert:443\" refused; allowed: istiod.istio-system.svc:15012");
+}
+
+/* A node sees what the volume says, and not what the container does. */
+static void variables_of_the_own_container_are_said(void **state)
+{
+	(void)state;
+	json_decref(must_inject(
+	    POD("", ",'initContainers':[{'name':'istio-proxy','env':[{'name':'SECRET_TTL',"
+		    "'value':'2h'},{'name':'X','valueFrom':{}}]}]")));
+	assert_int_equal(json_array_size(warnings), 1);
+	assert_non_null(strstr(json_string_value(json_array_get(warnings, 0)),
+	    "SECRET_TTL of istio-proxy: agentd does not see it"));
+	refused(POD("", ",'initContainers':[{'name':'istio-proxy','env':[{'name':'SECRET_TTL','"
+			"value':'240h'}]}]"),
+	    "SECRET_TTL");
 }
 
 /* $(HOST_IP) is known where the pod will be. */
@@ -538,6 +556,7 @@ int main(void)
 	    TEST(refused_by_name),
 	    TEST(an_address_of_the_node_may_be_named),
 	    TEST(only_control_planes_of_the_mesh_may_be_named),
+	    TEST(variables_of_the_own_container_are_said),
 	    TEST(configuration_is_checked),
 	    TEST(its_own_wish_decides),
 	    TEST(what_has_no_effect_is_said),
