@@ -39,8 +39,11 @@ static int refuse_volumes(const struct inject_job *j, struct err *e)
 	size_t i;
 
 	json_object_set_new(ours, INJECT_VOLUME, json_true());
-	json_array_foreach (j->user_volumes, i, v)
+	json_array_foreach (j->user_volumes, i, v) {
+		if (json_object_get(ours, inject_name_of(v)))
+			name = inject_name_of(v);
 		json_object_set_new(ours, inject_name_of(v), json_true());
+	}
 	json_array_foreach (json_object_get(j->spec, "volumes"), i, v)
 		if (!name && json_object_get(ours, inject_name_of(v)))
 			name = inject_name_of(v);

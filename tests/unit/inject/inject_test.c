@@ -223,6 +223,35 @@ static void refused_by_name(void **state)
 	refused(POD("", ""), "global.hub and global.tag");
 }
 
+/* As Istio's own values for Prometheus have it. */
+static void volumes_of_an_annotation_may_be_a_list(void **state)
+{
+	static const char listed[] =
+	    POD("'sidecar.istio.io/userVolume':'[{\\'name\\':\\'certs\\',\\'emptyDir\\':{}}]',"
+		"'sidecar.istio.io/userVolumeMount':'[{\\'name\\':\\'certs\\',\\'mountPath\\':"
+		"\\'/a\\'},{\\'name\\':\\'certs\\',\\'mountPath\\':\\'/b\\'}]'",
+		"");
+	json_t *pod = must_inject(listed), *at = json_object_get(pod, "spec"), *mounts, *v;
+	unsigned found = 0;
+	size_t i;
+
+	(void)state;
+	json_array_foreach (json_object_get(at, "volumes"), i, v)
+		found += !strcmp(json_string_value(json_object_get(v, "name")), "certs");
+	mounts = json_object_get(
+	    json_array_get(json_object_get(at, "initContainers"), 0), "volumeMounts");
+	json_array_foreach (mounts, i, v)
+		found += !strcmp(json_string_value(json_object_get(v, "name")), "certs");
+	assert_int_equal(found, 3);
+	json_decref(pod);
+	refused(POD("'sidecar.istio.io/userVolume':'[{\\'emptyDir\\':{}}]'", ""), "with a name");
+	refused(POD("'sidecar.istio.io/userVolume':'[1]'", ""), "with a name");
+	refused(POD("'sidecar.istio.io/userVolume':'1'", ""), "must be a JSON map");
+	refused(
+	    POD("'sidecar.istio.io/userVolume':'[{\\'name\\':\\'a\\'},{\\'name\\':\\'a\\'}]'", ""),
+	    "a volume \"a\" already");
+}
+
 static void only_control_planes_of_the_mesh_may_be_named(void **state)
 {
 	static const char further[] = POD("'proxy.istio.io/config':'{discoveryAddress: c.d:2, "
@@ -555,6 +584,7 @@ int main(void)
 	    TEST(null_is_as_good_as_nothing),
 	    TEST(refused_by_name),
 	    TEST(an_address_of_the_node_may_be_named),
+	    TEST(volumes_of_an_annotation_may_be_a_list),
 	    TEST(only_control_planes_of_the_mesh_may_be_named),
 	    TEST(variables_of_the_own_container_are_said),
 	    TEST(configuration_is_checked),
