@@ -645,6 +645,7 @@ static const struct env_key rows[] = {
     ROW("annotation istio.io/reroute-virtual-interfaces", used),
     ROW("annotation agentd.node.mesh/redirect", used),
     ROW("annotation agentd.node.mesh/redirectPolicy", used),
+    ROW("annotation agentd.node.mesh/probePorts", used),
     ROW("annotation agentd.node.mesh/redirectAccelerate", ignored),
     ROW("ISTIO_INBOUND_INTERCEPTION_MODE", used),
     ROW("ENVOY_PORT", used),
