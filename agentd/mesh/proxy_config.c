@@ -8,6 +8,7 @@
 #include "base/yaml.h"
 #include "common/err.h"
 #include "proxy_fields.h"
+#include <stdlib.h>
 #include <string.h>
 
 static const char env_key[] = "PROXY_CONFIG";
@@ -46,18 +47,21 @@ static int overlay(json_t *config, const char *where, const char *text, struct e
 	return rc;
 }
 
-/* Annotations of their own for two fields. */
+/* Annotations of their own for two fields.  A port is read as Go's Atoi() does: "00" is 0. */
 static int override(json_t *config, const json_t *annotations, struct err *e)
 {
-	static const char *const names[][2] = {
-	    {"discoveryAddress", "sidecar.istio.io/discoveryAddress"},
-	    {"statusPort", "status.sidecar.istio.io/port"}};
-	json_t *given = json_object(), *v;
+	json_t *given = json_object();
+	json_t *address = json_object_get(annotations, "sidecar.istio.io/discoveryAddress");
+	json_t *port = json_object_get(annotations, "status.sidecar.istio.io/port");
+	const char *digits = port ? json_string_value(port) : "";
 	int rc;
 
-	for (unsigned i = 0; i < 2; i++)
-		if ((v = json_object_get(annotations, names[i][1])) && json_string_length(v))
-			json_object_set(given, names[i][0], v);
+	if (address)
+		json_object_set(given, "discoveryAddress", address);
+	if (*digits && strlen(digits) < 10 && !digits[strspn(digits, "0123456789")])
+		json_object_set_new(given, "statusPort", json_integer(strtol(digits, NULL, 10)));
+	else if (*digits)
+		json_object_set(given, "statusPort", port);
 	rc = put_fields(config, proxy_fields_read(env_key, given, e));
 	json_decref(given);
 	return rc;

@@ -51,6 +51,14 @@ static void test_proxy_config_precedence(void **state)
 	assert_int_equal(settings(f)->concurrency, 2);
 	assert_int_equal(settings(f)->drain_ms, 10000);
 	assert_int_equal(settings(f)->agent_port, 15031);
+	put(f->pod.annotations, "status.sidecar.istio.io/port", "00");
+	assert_non_null(make(f));
+	assert_int_equal(settings(f)->agent_port, 0);
+	put(f->pod.annotations, "status.sidecar.istio.io/port", "x");
+	assert_null(make(f));
+	assert_non_null(strstr(f->e.msg, "statusPort: \"x\" refused"));
+	put(f->pod.annotations, "status.sidecar.istio.io/port", "15031");
+	assert_non_null(make(f));
 	assert_string_equal(
 	    json_string_value(json_object_get(config_field(f, "proxyMetadata"), "A")), "1");
 	assert_string_equal(
