@@ -13,6 +13,7 @@
 
 #include "common/err.h"
 #include "common/mem.h"
+#include "yaml_scalar.h"
 
 enum { INPUT_MAX = 1024 * 1024, DEPTH_MAX = 32, NODES_MAX = 4096 };
 
@@ -38,6 +39,7 @@ struct builder {
 	struct frame stack[DEPTH_MAX];
 	unsigned depth;
 	unsigned documents;
+	bool typed;
 	struct err *e;
 };
 
@@ -135,14 +137,22 @@ static int place(struct builder *b, const yaml_event_t *ev, json_t *value)
 								   : 0;
 }
 
+static json_t *scalar_of(const struct builder *b, const yaml_event_t *ev)
+{
+	const char *text = (const char *)ev->data.scalar.value;
+	bool plain = ev->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+	json_t *v = b->typed && plain ? yaml_scalar(text) : NULL;
+
+	return v ? v : json_stringn(text, ev->data.scalar.length);
+}
+
 static int on_scalar(struct builder *b, const yaml_event_t *ev)
 {
 	if (check_scalar(b, ev) < 0)
 		return -1;
 	if (wants_key(b))
 		return take_key(b, ev);
-	return place(
-	    b, ev, json_stringn((const char *)ev->data.scalar.value, ev->data.scalar.length));
+	return place(b, ev, scalar_of(b, ev));
 }
 
 static int open_container(struct builder *b, const yaml_event_t *ev, json_t *container)
@@ -234,9 +244,9 @@ static int by_address(const void *a, const void *b)
 	return (x->value > y->value) - (x->value < y->value);
 }
 
-struct yaml_doc *yaml_doc_parse(const char *text, size_t len, struct err *e)
+static struct yaml_doc *parse(const char *text, size_t len, bool typed, struct err *e)
 {
-	struct builder b = {.e = e};
+	struct builder b = {.typed = typed, .e = e};
 
 	if (len > INPUT_MAX) {
 		err_set(e, ERR_INVALID, "line 1: more than 1 MiB");
@@ -256,6 +266,20 @@ struct yaml_doc *yaml_doc_parse(const char *text, size_t len, struct err *e)
 	}
 	qsort(b.yaml->positions, b.yaml->npositions, sizeof(*b.yaml->positions), by_address);
 	return b.yaml;
+}
+
+struct yaml_doc *yaml_doc_parse(const char *text, size_t len, struct err *e)
+{
+	return parse(text, len, false, e);
+}
+
+json_t *yaml_typed(const char *text, size_t len, struct err *e)
+{
+	struct yaml_doc *y = parse(text, len, true, e);
+	json_t *root = y ? json_incref(y->root) : NULL;
+
+	yaml_doc_free(&y);
+	return root;
 }
 
 void yaml_doc_free(struct yaml_doc **yaml)

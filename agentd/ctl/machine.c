@@ -10,6 +10,7 @@
 #include "cluster_env.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "mesh/proxy_fields.h"
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -81,38 +82,22 @@ static bool has_long_key(const json_t *v)
 	return false;
 }
 
-/* Those of cluster.env win: Istio's start script exports them. */
-static int merge_metadata(struct reader *r, const json_t *metadata, struct err *e)
-{
-	const char *key;
-	json_t *value;
-
-	if (metadata && !json_is_object(metadata))
-		return err_set(e, EINVAL, "mesh.yaml: proxyMetadata is not a map");
-	json_object_foreach ((json_t *)metadata, key, value) {
-		if (!json_is_string(value))
-			return err_set(e, EINVAL, "mesh.yaml: proxyMetadata: a value is not text");
-		if (!json_object_get(r->env, key))
-			json_object_set(r->env, key, value);
-	}
-	return 0;
-}
-
+/* Variables of cluster.env win over proxyMetadata: Istio's start script exports them. */
 static int take_config(struct reader *r, json_t *root, struct err *e)
 {
 	json_t *config = json_object_get(root, "defaultConfig"), *value;
 	const char *key;
 
-	if (!json_is_object(root) || (config && !json_is_object(config)))
+	if (!json_is_object(root))
 		return err_set(e, EINVAL, "mesh.yaml: no map with a map defaultConfig");
 	if (has_long_key(root))
 		return err_set(e, EINVAL, "mesh.yaml: a key of more than %d bytes", KEY_MAX);
 	json_object_foreach (root, key, value)
 		if (value != config)
 			leave(r, key, "only defaultConfig of mesh.yaml is a workload's");
-	json_object_update(r->config, config);
-	if (merge_metadata(r, json_object_get(config, "proxyMetadata"), e))
+	if (!(r->config = proxy_fields_read("mesh.yaml: defaultConfig", config, e)))
 		return -1;
+	json_object_update_missing(r->env, json_object_get(r->config, "proxyMetadata"));
 	json_object_del(r->config, "proxyMetadata");
 	if (json_object_get(json_object_get(r->config, "readinessProbe"), "exec")) {
 		json_object_del(r->config, "readinessProbe");
@@ -123,13 +108,13 @@ static int take_config(struct reader *r, json_t *root, struct err *e)
 
 static int read_mesh(struct reader *r, const struct machine_files *f, struct err *e)
 {
-	struct yaml_doc *y = yaml_doc_parse(f->mesh, f->mesh_size, e);
+	json_t *root = yaml_typed(f->mesh, f->mesh_size, e);
 	int rc;
 
-	if (!y)
+	if (!root)
 		return err_wrap(e, "mesh.yaml");
-	rc = take_config(r, yaml_doc_root(y), e);
-	yaml_doc_free(&y);
+	rc = take_config(r, root, e);
+	json_decref(root);
 	return rc;
 }
 
@@ -375,11 +360,8 @@ static int read_all(struct reader *r, const struct machine_files *f, struct err 
 
 int machine_read(struct machine *m, const struct machine_files *f, struct err *e)
 {
-	struct reader r = {.out = m,
-	    .config = json_object(),
-	    .labels = json_object(),
-	    .redirect = json_object(),
-	    .name = f->name};
+	struct reader r = {
+	    .out = m, .labels = json_object(), .redirect = json_object(), .name = f->name};
 	int rc;
 
 	*m = (struct machine){.left = json_object()};

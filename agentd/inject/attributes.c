@@ -28,38 +28,42 @@ static char *first_of(char *a, char *b)
 
 /* --- the mesh --- */
 
-static void put_mesh(const struct inject_job *j, json_t *out)
+char *inject_istiod(const struct inject_config *c)
 {
-	const json_t *values = j->config->values;
-	auto_free char *revision = inject_text(values, "revision");
-	auto_free char *ns =
-	    first_of(inject_text(values, "global.istioNamespace"), mem_strdup("istio-system"));
-	auto_free char *domain = first_of(inject_text(j->config->mesh, "trustDomain"),
-	    first_of(inject_text(values, "global.trustDomain"), mem_strdup("cluster.local")));
-	const char *network =
-	    json_string_value(json_object_get(j->labels, "topology.istio.io/network"));
+	auto_free char *revision = inject_text(c->values, "revision");
+	auto_free char *ns = inject_text(c->values, "global.istioNamespace");
 
-	put_take(out, "CA_ADDR",
-	    first_of(inject_text(values, "global.caAddress"),
-		mem_printf(
-		    "istiod%s%s.%s.svc:15012", revision ? "-" : "", revision ? revision : "", ns)));
+	return mem_printf("istiod%s%s.%s.svc:15012", revision ? "-" : "", revision ? revision : "",
+	    ns ? ns : "istio-system");
+}
+
+json_t *inject_mesh_attributes(const struct inject_config *c)
+{
+	const json_t *values = c->values;
+	auto_free char *domain = first_of(inject_text(c->mesh, "trustDomain"),
+	    first_of(inject_text(values, "global.trustDomain"), mem_strdup("cluster.local")));
+	json_t *out = json_object();
+
+	put_take(
+	    out, "CA_ADDR", first_of(inject_text(values, "global.caAddress"), inject_istiod(c)));
 	put(out, "TRUST_DOMAIN", domain);
 	put_take(out, "ISTIO_META_MESH_ID",
 	    first_of(inject_text(values, "global.meshID"), mem_strdup(domain)));
 	put_take(out, "ISTIO_META_CLUSTER_ID",
 	    first_of(
 		inject_text(values, "global.multiCluster.clusterName"), mem_strdup("Kubernetes")));
-	put_take(out, "ISTIO_META_NETWORK",
-	    first_of(network && *network ? mem_strdup(network) : NULL,
-		first_of(inject_text(values, "global.network"), mem_strdup(j->config->network))));
+	return out;
 }
 
-json_t *inject_mesh_attributes(const struct inject_job *j)
+static void put_network(const struct inject_job *j, json_t *out)
 {
-	json_t *out = json_object();
+	const char *network =
+	    json_string_value(json_object_get(j->labels, "topology.istio.io/network"));
 
-	put_mesh(j, out);
-	return out;
+	put_take(out, "ISTIO_META_NETWORK",
+	    first_of(network && *network ? mem_strdup(network) : NULL,
+		first_of(inject_text(j->config->values, "global.network"),
+		    mem_strdup(j->config->network))));
 }
 
 /* --- the workload --- */
@@ -186,13 +190,14 @@ static void put_asked(const struct inject_job *j, json_t *out)
 
 json_t *inject_attributes(const struct inject_job *j, const json_t *labels_added)
 {
-	json_t *out = json_object(), *metadata = json_object_get(j->proxy_config, "proxyMetadata");
+	json_t *out = inject_mesh_attributes(j->config);
+	json_t *metadata = json_object_get(j->proxy_config, "proxyMetadata");
 	json_t *resources = inject_resources(j), *v;
 	long cores = inject_cores(resources);
 	const char *key;
 
 	put_take(out, "PROXY_CONFIG", json_text(j->proxy_config, JSON_COMPACT | JSON_SORT_KEYS));
-	put_mesh(j, out);
+	put_network(j, out);
 	put_containers(j, out);
 	put_owner(j, out);
 	put_version(j, out);

@@ -1,5 +1,6 @@
 /* before.c - the status is read -> what it lists goes -> what the pod had of its own comes back. */
 #include "before.h"
+#include "common/mem.h"
 #include "inject_internal.h"
 #include <string.h>
 
@@ -85,6 +86,45 @@ void inject_before(struct inject_before *b, const json_t *pod)
 	if (json_is_object(spec) && json_is_object(annotations))
 		put_back(b, spec, annotations);
 	json_decref(status);
+}
+
+static void tell(
+    json_t *global, const char *key, const struct inject_before *b, const char *variable_name)
+{
+	const char *value = variable(b->proxy, variable_name);
+	auto_free char *told = inject_text(global, key);
+
+	if (!told && value)
+		json_object_set_new(global, key, json_string(value));
+}
+
+/* Does another program issue its certificates, and not its istiod? */
+static bool has_other_ca(const struct inject_before *b)
+{
+	const char *ca = variable(b->proxy, "CA_ADDR");
+	const char *istiod =
+	    json_string_value(json_object_get(b->proxy_config, "discoveryAddress"));
+
+	return ca && strcmp(ca, istiod ? istiod : "istiod.istio-system.svc:15012") != 0;
+}
+
+void inject_before_tells(const struct inject_before *b, struct inject_config *c)
+{
+	json_t *global = json_copy(inject_at(c->values, "global"));
+	json_t *clusters = inject_at(global, "multiCluster");
+	bool known = json_object_size(c->mesh);
+
+	c->values = json_copy(c->values);
+	c->mesh =
+	    known ? json_incref(c->mesh) : json_pack("{s:O?}", "defaultConfig", b->proxy_config);
+	clusters = json_is_object(clusters) ? json_copy(clusters) : json_object();
+	json_object_set_new(c->values, "global", global);
+	json_object_set_new(global, "multiCluster", clusters);
+	tell(clusters, "clusterName", b, "ISTIO_META_CLUSTER_ID");
+	tell(global, "meshID", b, "ISTIO_META_MESH_ID");
+	tell(global, "trustDomain", b, "TRUST_DOMAIN");
+	if (!known || has_other_ca(b)) /* a known mesh may have another istiod from now on */
+		tell(global, "caAddress", b, "CA_ADDR");
 }
 
 void inject_before_clear(struct inject_before *b)

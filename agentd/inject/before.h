@@ -14,6 +14,11 @@ struct inject_before {
 	unsigned probes;      /* how many were put back */
 };
 
+struct inject_config;
+
 /* All parts that are not NULL are the caller's; each member's type is looked at. */
 void inject_before(struct inject_before *b, const json_t *pod);
 void inject_before_clear(struct inject_before *b);
+/* Of the mesh and the values, what `c` is silent about is what the proxy is told: PROXY_CONFIG, its
+ * trust domain, mesh, cluster and CA.  `c` gets a mesh and values of its own: the caller's. */
+void inject_before_tells(const struct inject_before *b, struct inject_config *c);

@@ -17,7 +17,11 @@ static int inject(struct inject_job *j, const json_t *before, json_t *warnings, 
 	labels = inject_labels(j);
 	attributes = inject_attributes(j, labels);
 	inject_warn_annotations(j->annotations, warnings);
-	rc = inject_check_node(j, attributes, warnings, e);
+	rc = inject_check_node(j->config, attributes, warnings, e) ||
+		     inject_check_variables(
+			 j->config, inject_own_proxy(j->spec), attributes, warnings, e)
+		 ? -1
+		 : 0;
 	if (!rc)
 		inject_write(j, before, labels, attributes);
 	json_decref(labels);

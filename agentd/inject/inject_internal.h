@@ -38,6 +38,8 @@ char *inject_annotation_or(
 char *inject_proxy_field(const struct inject_job *j, const char *path, const char *otherwise);
 const char *inject_name_of(const json_t *thing); /* "" has none */
 json_t *inject_named(const json_t *list, const char *name);
+json_t *inject_own_proxy(
+    const json_t *spec); /* of either list of containers; NULL: there is none */
 /* The keys of an object, in its order, with commas between; the caller frees it. */
 char *inject_joined(const json_t *set);
 /* Go's boolean: is it one, and false? */
@@ -50,7 +52,8 @@ int inject_check_shape(const json_t *pod, struct err *e);
 
 /* refusal.c: host network, sandbox, template, volumes, annotations. */
 int inject_check_names(const struct inject_job *j, struct err *e);
-int inject_check_volume(const json_t *spec, struct err *e); /* one of ours, without readOnly */
+/* One of ours without readOnly, or another CA's. */
+int inject_check_volumes(const json_t *spec, struct err *e);
 
 /* wishes.c: fills the job's last members from annotations, mesh and values; refuses by name. */
 int inject_read_wishes(struct inject_job *j, struct err *e);
@@ -69,7 +72,9 @@ json_t *inject_labels(const struct inject_job *j);
 
 /* attributes.c: those of the volume. */
 json_t *inject_attributes(const struct inject_job *j, const json_t *labels_added);
-json_t *inject_mesh_attributes(const struct inject_job *j); /* those that are the mesh's alone */
+json_t *inject_mesh_attributes(const struct inject_config *c); /* those that are the mesh's alone */
+char *inject_istiod(
+    const struct inject_config *c); /* HOST:PORT of the chart; the caller frees it */
 
 /* overlay.c: a container over another one, as Kubernetes merges them (injection.md 4). */
 json_t *inject_overlay(const json_t *under, const json_t *over);
@@ -90,7 +95,11 @@ void inject_merge_metrics(struct inject_job *j, json_t *annotations);
 
 /* node.c: what a node would refuse at mount, and what it would ignore. */
 int inject_check_node(
-    const struct inject_job *j, const json_t *attributes, json_t *warnings, struct err *e);
+    const struct inject_config *c, const json_t *attributes, json_t *warnings, struct err *e);
+
+/* variables.c: those of a container istio-proxy that are not among the attributes. */
+int inject_check_variables(const struct inject_config *c, const json_t *proxy,
+    const json_t *attributes, json_t *warnings, struct err *e);
 
 /* write.c: the job's pod becomes the result; `before` is the pod as it came. */
 void inject_write(

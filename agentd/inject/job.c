@@ -10,6 +10,13 @@ const char *inject_name_of(const json_t *thing)
 	return name ? name : "";
 }
 
+json_t *inject_own_proxy(const json_t *spec)
+{
+	json_t *c = inject_named(json_object_get(spec, "containers"), INJECT_PROXY);
+
+	return c ? c : inject_named(json_object_get(spec, "initContainers"), INJECT_PROXY);
+}
+
 json_t *inject_named(const json_t *list, const char *name)
 {
 	json_t *v;

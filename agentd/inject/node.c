@@ -1,8 +1,9 @@
 /* node.c - the pod as a node will see it, read by the node's own readers.
  *
  * What they refuse is refused here in the same words; what they ignore becomes a warning.  The
- * node's own settings are not known: it is taken to have the control plane that the mesh names and
- * those of agentd.controlPlanes.  Its ceilings (redirect_allow) are its own.
+ * node's own settings are not known: it is taken to have the control plane of discoveryAddress and
+ * those of agentd.controlPlanes; a CA elsewhere (caAddress) is none of them.  Its ceilings
+ * (redirect_allow) are its own.
  */
 #include "mesh/node.h"
 #include "common/err.h"
@@ -95,18 +96,19 @@ static json_t *inner(const json_t *attributes, const char *key)
 }
 
 int inject_check_node(
-    const struct inject_job *j, const json_t *attributes, json_t *warnings, struct err *e)
+    const struct inject_config *c, const json_t *attributes, json_t *warnings, struct err *e)
 {
-	auto_free char *discovery = inject_text(j->config->mesh, "defaultConfig.discoveryAddress");
-	auto_free char *ns = inject_text(j->config->values, "global.istioNamespace");
+	auto_free char *discovery = inject_text(c->mesh, "defaultConfig.discoveryAddress");
+	auto_free char *istiod = inject_istiod(c);
+	auto_free char *ns = inject_text(c->values, "global.istioNamespace");
 	struct node_plane planes[PLANES_MAX];
 	struct redirect_node defaults = {.strict = true};
 	struct node_context context = {.planes = planes,
 	    .node_name = "",
 	    .host_ip = "192.0.2.1", /* whichever it will be */
 	    .istio_namespace = ns ? ns : "istio-system",
-	    .cluster_domain = j->config->cluster_domain,
-	    .ipv6 = j->config->ipv6,
+	    .cluster_domain = c->cluster_domain,
+	    .ipv6 = c->ipv6,
 	    .version = version_text,
 	    .ttl_min_s = DAY_S / 24,
 	    .ttl_max_s = DAY_S};
@@ -116,15 +118,14 @@ int inject_check_node(
 	    .redirect = json_object(),
 	    .proxy_uid = 1337,
 	    .proxy_gid = 1337};
-	json_t *mesh = inject_mesh_attributes(j), *v;
+	json_t *mesh = inject_mesh_attributes(c), *v;
 	size_t i;
 	int rc;
 
-	if (traffic_mode_parse(&defaults.mode, j->config->redirect_mode))
+	if (traffic_mode_parse(&defaults.mode, c->redirect_mode))
 		abort(); /* config.c has looked */
-	context.nplanes = add_plane(planes, 0, text_of(mesh, "CA_ADDR"), mesh);
-	context.nplanes = add_plane(planes, context.nplanes, discovery ? discovery : "", mesh);
-	json_array_foreach (j->config->planes, i, v)
+	context.nplanes = add_plane(planes, 0, discovery ? discovery : istiod, mesh);
+	json_array_foreach (c->planes, i, v)
 		context.nplanes = add_plane(planes, context.nplanes, json_string_value(v), mesh);
 	rc = read_pod(&p, &context, &defaults, warnings, e);
 	json_decref(mesh);

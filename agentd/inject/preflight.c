@@ -7,7 +7,6 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "inject_internal.h"
-#include "mesh/refusal.h"
 #include "workload.h"
 #include <string.h>
 
@@ -200,12 +199,11 @@ static void prepare(json_t *pod)
 }
 
 /* One that is ours is refused for its volume alone: it may have the sidecar by hand. */
-static enum verdict judge(const struct inject_before *b, const json_t *pod, const json_t *then)
+static enum verdict judge(
+    const struct inject_before *b, const json_t *pod, const json_t *then, struct err *e)
 {
-	struct err e;
-
 	if (is_ours(pod))
-		return inject_check_volume(json_object_get(pod, "spec"), &e) ? CANNOT : MOVED;
+		return inject_check_volumes(json_object_get(pod, "spec"), e) ? CANNOT : MOVED;
 	if (!inject_is_injected(pod) || !b->proxy)
 		return OUTSIDE;
 	return then ? MOVES : CANNOT;
@@ -217,19 +215,41 @@ static void put_pod(json_t *row, const struct inject_before *b, const json_t *po
 {
 	json_t *changes = json_object_get(row, "changes");
 	const char *skipped = text_of(said, "skipped"), *refused = text_of(said, "refused");
-	enum verdict v = judge(b, pod, then);
+	struct err why;
+	enum verdict v = judge(b, pod, then, &why);
 
 	json_integer_set(
 	    json_object_get(row, "pods"), json_integer_value(json_object_get(row, "pods")) + 1);
 	if (*skipped && v == MOVES)
 		v = CANNOT;
 	if (v == CANNOT)
-		say(json_object_get(row, "refused"), is_ours(pod) ? REFUSAL_WRITABLE
+		say(json_object_get(row, "refused"), is_ours(pod) ? why.msg
 						     : *skipped   ? skipped
 								  : refused);
 	if (v == MOVES)
 		compare(b, said, pod, then, changes);
 	put_verdict(row, v == MOVES && json_array_size(changes) ? CHANGES : v);
+}
+
+static json_t *attributes_of(const json_t *pod)
+{
+	return inject_at(
+	    inject_named(inject_at(pod, "spec.volumes"), INJECT_VOLUME), "csi.volumeAttributes");
+}
+
+/* What is to be seen of the pod that runs alone: volumes that the injector added, variables. */
+static int check_running(const struct inject_config *c, const struct inject_before *b,
+    const json_t *pod, const json_t *then, json_t *said)
+{
+	json_t *warnings = json_object_get(said, "warnings");
+	struct err e;
+
+	if (!inject_check_volumes(json_object_get(pod, "spec"), &e) &&
+	    (!then || !inject_check_variables(c, b->proxy, attributes_of(then), warnings, &e)))
+		return 0;
+	if (!json_object_get(said, "refused"))
+		json_object_set_new(said, "refused", json_string(e.msg));
+	return -1;
 }
 
 static int take_pod(struct preflight *p, const json_t *pod, struct err *e)
@@ -242,15 +262,16 @@ static int take_pod(struct preflight *p, const json_t *pod, struct err *e)
 
 	inject_before(&b, pod);
 	prepare(b.pod);
-	if (!json_object_size(config.mesh))
-		config.mesh = json_pack("{s:O?}", "defaultConfig", b.proxy_config);
+	inject_before_tells(&b, &config);
 	then = inject_object(&w, b.pod, &why);
 	said = json_array_get(w.said, 0);
+	if (check_running(&config, &b, pod, then, said))
+		json_decref(take(then));
 	row = row_of(p, json_object_get(said, "owner"), pod, e);
 	if (row)
 		put_pod(row, &b, pod, said, then);
-	if (config.mesh != p->config->mesh)
-		json_decref(config.mesh);
+	json_decref(config.mesh);
+	json_decref(config.values);
 	json_decref(then);
 	json_decref(w.said);
 	inject_before_clear(&b);

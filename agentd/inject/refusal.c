@@ -39,8 +39,11 @@ static int refuse_volumes(const struct inject_job *j, struct err *e)
 	size_t i;
 
 	json_object_set_new(ours, INJECT_VOLUME, json_true());
-	json_array_foreach (j->user_volumes, i, v)
+	json_array_foreach (j->user_volumes, i, v) {
+		if (json_object_get(ours, inject_name_of(v)))
+			name = inject_name_of(v);
 		json_object_set_new(ours, inject_name_of(v), json_true());
+	}
 	json_array_foreach (json_object_get(j->spec, "volumes"), i, v)
 		if (!name && json_object_get(ours, inject_name_of(v)))
 			name = inject_name_of(v);
@@ -50,8 +53,8 @@ static int refuse_volumes(const struct inject_job *j, struct err *e)
 	return err_set(e, ERR_INVALID, "the pod has a volume \"%.64s\" already: rename it", name);
 }
 
-/* Written by hand: the node would refuse it. */
-int inject_check_volume(const json_t *spec, struct err *e)
+/* By hand, the node would refuse it; SPIRE's, no node sees. */
+int inject_check_volumes(const json_t *spec, struct err *e)
 {
 	json_t *v;
 	size_t i;
@@ -61,6 +64,8 @@ int inject_check_volume(const json_t *spec, struct err *e)
 
 		if (driver && !strcmp(driver, INJECT_DRIVER) && !inject_true(v, "csi.readOnly"))
 			return err_set(e, ERR_INVALID, "%s", REFUSAL_WRITABLE);
+		if (driver && !strcmp(driver, "csi.spiffe.io"))
+			return err_set(e, ERR_INVALID, "%s", REFUSAL_SPIRE);
 	}
 	return 0;
 }
@@ -80,7 +85,7 @@ int inject_check_names(const struct inject_job *j, struct err *e)
 	if (inject_true(j->spec, "hostNetwork"))
 		return err_set(e, ERR_INVALID,
 		    "a pod with hostNetwork has no network of its own to be meshed");
-	if (inject_check_volume(j->spec, e) || refuse_sandbox(j, e) || refuse_template(j, e) ||
+	if (inject_check_volumes(j->spec, e) || refuse_sandbox(j, e) || refuse_template(j, e) ||
 	    refuse_volumes(j, e) || refuse_wish(j, e))
 		return -1;
 	return inject_check_annotations(j->annotations, e);

@@ -235,9 +235,7 @@ static int take_back_own(json_t *pod, const json_t *undo, struct err *e)
 	if (!at)
 		return 0;
 	overrides = json_loads(text ? text : "", 0, NULL);
-	own = inject_named(json_object_get(overrides, "containers"), INJECT_PROXY);
-	if (!own)
-		own = inject_named(json_object_get(overrides, "initContainers"), INJECT_PROXY);
+	own = inject_own_proxy(overrides);
 	list = key && (!strcmp(key, lists[0]) || !strcmp(key, lists[1]))
 		   ? json_object_get(json_object_get(pod, "spec"), key)
 		   : NULL;

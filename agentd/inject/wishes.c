@@ -7,28 +7,40 @@
 #include "mesh/proxy_config.h"
 #include <string.h>
 
-/* {name: {..}} of an annotation, as a list of {.., name}. */
-static json_t *named_list(const struct inject_job *j, const char *annotation, struct err *e)
+/* {name: {..}}, as [{.., name}]. */
+static json_t *list_of(const json_t *map)
 {
-	const char *text = inject_annotation(j, annotation);
-	json_t *map = json_loads(text && *text ? text : "{}", JSON_REJECT_DUPLICATES, NULL);
 	json_t *list = json_array(), *v;
 	const char *name;
-	bool fine = json_is_object(map) && json_object_size(map) <= INJECT_ITEMS_MAX;
 
-	json_object_foreach (fine ? map : NULL, name, v) {
-		json_t *item = json_is_object(v) ? json_deep_copy(v) : NULL;
+	json_object_foreach ((json_t *)map, name, v) {
+		json_t *item = json_is_object(v) ? json_deep_copy(v) : json_null();
 
-		fine = fine && item && *name;
 		json_object_set_new(item, "name", json_string(name));
 		json_array_append_new(list, item);
 	}
-	json_decref(map);
+	return list;
+}
+
+/* An annotation that is a map {name: {..}}, or a list [{.., name}] already. */
+static json_t *named_list(const struct inject_job *j, const char *annotation, struct err *e)
+{
+	const char *text = inject_annotation(j, annotation);
+	json_t *given = json_loads(text && *text ? text : "{}", JSON_REJECT_DUPLICATES, NULL);
+	json_t *list = json_is_array(given) ? json_incref(given) : list_of(given), *v;
+	bool fine = given && (json_is_object(given) || json_is_array(given)) &&
+		    json_array_size(list) <= INJECT_ITEMS_MAX;
+	size_t i;
+
+	json_array_foreach (list, i, v)
+		fine = fine && *inject_name_of(v);
+	json_decref(given);
 	if (fine)
 		return list;
 	json_decref(list);
-	err_set(e, ERR_INVALID, "annotation %s: must be a JSON map of at most %d maps", annotation,
-	    INJECT_ITEMS_MAX);
+	err_set(e, ERR_INVALID,
+	    "annotation %s: must be a JSON map of at most %d maps, or a list of maps with a name",
+	    annotation, INJECT_ITEMS_MAX);
 	return NULL;
 }
 

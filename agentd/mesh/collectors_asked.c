@@ -1,5 +1,6 @@
 /* collectors_asked.c - five services, each with an address; four maybe with TLS and keepalive. */
 #include "collectors_asked.h"
+#include "base/json_text.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "duration.h"
@@ -166,13 +167,14 @@ static int add_tls(json_t *service, const char *where, const json_t *tls, struct
 enum { KEEPALIVE_MAX = 32767 }; /* the kernel's */
 
 /* A number, or a duration in whole seconds. */
-static bool read_number(const char *text, bool duration, int64_t *n)
+static int64_t seconds_or_number(const json_t *v)
 {
-	size_t digits = strspn(text, "0123456789");
-	bool good = duration ? duration_parse(text, n) : digits && digits <= 5 && !text[digits];
+	int64_t ms = 0;
 
-	*n = !good ? 0 : duration ? *n / 1000 : strtol(text, NULL, 10);
-	return good && *n <= KEEPALIVE_MAX;
+	if (!json_is_string(v))
+		return json_integer_value(v);
+	(void)duration_parse(json_string_value(v), &ms); /* its type was looked at */
+	return ms / 1000;
 }
 
 /* What is 0 stays the kernel's. */
@@ -187,11 +189,12 @@ static int add_keepalive(json_t *service, const char *key, const json_t *asked, 
 	out = json_object();
 	json_object_set_new(service, "keepalive", out);
 	for (unsigned i = 0; i < 3; i++) {
-		const char *text = text_of(asked, fields[i][0]);
+		const json_t *v = json_object_get(asked, fields[i][0]);
 		auto_free char *where = mem_printf("%s.tcpKeepalive.%s", key, fields[i][0]);
-		int64_t n = 0;
+		auto_free char *text = json_text(v, JSON_ENCODE_ANY);
+		int64_t n = seconds_or_number(v);
 
-		if (*text && !read_number(text, i > 0, &n))
+		if (n > KEEPALIVE_MAX)
 			return refusal(where, text, i ? "0s to 32767s" : "0 to 32767", e);
 		if (n)
 			json_object_set_new(out, fields[i][1], json_integer(n));

@@ -41,17 +41,33 @@ static bool valid_key(const struct limits *m, const char *key)
 	return n >= 1 && n <= m->key && strspn(key, key_characters) == n;
 }
 
+/* JSON may stand on several lines, also where it is only passed on: Istio's injector writes
+ * ISTIO_META_POD_PORTS so. */
+static bool may_have_lines(const struct limits *m, const char *key, const char *text)
+{
+	const struct env_key *row;
+	json_t *v;
+
+	if (m != &of_env)
+		return m->lines;
+	row = env_key_find(key);
+	if (row && row->lines)
+		return true;
+	v = json_loads(text, 0, NULL);
+	json_decref(v);
+	return v != NULL;
+}
+
 /* jansson's own check is the cheapest: it makes no string of invalid UTF-8. */
 static bool valid_text(const struct limits *m, const char *key, const json_t *v)
 {
 	const char *text = json_string_value(v);
 	size_t n = json_string_length(v);
-	const struct env_key *row = m == &of_env ? env_key_find(key) : NULL;
 	json_t *copy;
 
 	if (n > m->value || strlen(text) != n)
 		return false;
-	if (!m->lines && !(row && row->lines) && text[strcspn(text, "\r\n")])
+	if (text[strcspn(text, "\r\n")] && !may_have_lines(m, key, text))
 		return false;
 	copy = json_stringn(text, n);
 	json_decref(copy);
@@ -183,9 +199,7 @@ static json_t *effective_env(struct env *n, const struct pod_spec *p, struct err
 		else if (!json_object_get(env, key))
 			json_object_set(env, key, value);
 	}
-	if (from_config && !json_is_object(from_config))
-		err_set(e, ERR_INVALID, "PROXY_CONFIG.proxyMetadata: must be a map");
-	else if (!check_limits(&of_env, env, e))
+	if (!check_limits(&of_env, env, e))
 		return env;
 	json_decref(env);
 	return NULL;
@@ -239,8 +253,8 @@ static int plane_at(
 static int choose_plane(struct node_reader *r, struct err *e)
 {
 	struct env *n = r->out;
-	json_t *field = json_object_get(n->proxy_config, "discoveryAddress");
-	const char *discovery = json_string_value(field);
+	const char *discovery =
+	    json_string_value(json_object_get(n->proxy_config, "discoveryAddress"));
 	const char *ca = json_string_value(json_object_get(r->pod->env, "CA_ADDR"));
 	const char *key = json_object_get(n->annotations, "sidecar.istio.io/discoveryAddress")
 			      ? "annotation sidecar.istio.io/discoveryAddress"
@@ -248,8 +262,6 @@ static int choose_plane(struct node_reader *r, struct err *e)
 	size_t second = 0;
 	int named = 1, by_ca = 1; /* 0: it is one of the node's */
 
-	if (field && !discovery)
-		return err_set(e, ERR_INVALID, "PROXY_CONFIG.discoveryAddress: must be text");
 	if (discovery)
 		named = plane_at(r, key, discovery, &n->settings.plane, e);
 	if (named >= 0 && ca && *ca)
@@ -312,11 +324,11 @@ static int read_named(struct node_reader *r, const char *prefix, json_t *map, st
 	json_object_foreach (sorted, key, v) {
 		auto_free char *name = mem_printf("%s%s", prefix, key);
 		const struct env_key *row = env_key_find(name);
-		const char *text =
-		    json_is_boolean(v) ? json_is_true(v) ? "true" : "false" : json_string_value(v);
+		auto_free char *text = json_is_string(v) ? mem_strdup(json_string_value(v))
+							 : json_text(v, JSON_ENCODE_ANY);
 
 		if (!rc && row)
-			rc = row->read(r, row, name, text ? text : "(not one value)", e);
+			rc = row->read(r, row, name, text, e);
 		else if (!rc && map == r->out->annotations)
 			ignore_misspelt(r, key);
 	}

@@ -376,14 +376,20 @@ static int count_echo(struct node_reader *r, const char *key, const char *value,
 	return 0;
 }
 
+/* Labels and annotations arrive all the same, as LABELS and ANNOTATIONS. */
+static bool arrives(const char *key)
+{
+	return !strcmp(key, "ISTIO_METAJSON_LABELS") || !strcmp(key, "ISTIO_METAJSON_ANNOTATIONS");
+}
+
 static void echo(struct node_reader *r, const char *key, const char *name, json_t *value)
 {
 	char printable[130];
 
-	if (may_echo(name)) {
+	if (may_echo(name))
 		json_object_set(r->out->metadata, name, value);
+	if (may_echo(name) || arrives(key))
 		return;
-	}
 	err_printable(printable, sizeof(printable), name, (unsigned)strlen(name));
 	auto_free char *path = mem_printf("%s.%s", key, printable);
 
@@ -531,6 +537,8 @@ static const struct env_key rows[] = {
     ROW("JWT_POLICY", one_of, .allowed = "third-party-jwt"),
     ROW("XDS_AUTH_PROVIDER", one_of, .allowed = ""),
     ROW("ISTIO_BOOTSTRAP", one_of, .allowed = ""),
+    /* another socket is another CA's */
+    ROW("WORKLOAD_IDENTITY_SOCKET_FILE", one_of, .allowed = "socket"),
     ROW("PROXY_CONFIG.configPath", one_of, .allowed = "./etc/istio/proxy"),
     ROW("PROXY_CONFIG.binaryPath", one_of, .allowed = "/usr/local/bin/envoy"),
     ROW("PROXY_CONFIG.customConfigFile", one_of, .allowed = ""),
@@ -610,7 +618,6 @@ static const struct env_key rows[] = {
     ROW("FILE_MOUNTED_CERTS", unsupported, .allowed = "false"),
     ROW("OUTPUT_CERTS", unsupported, .allowed = ""),
     ROW("GRPC_XDS_BOOTSTRAP", unsupported, .allowed = ""),
-    ROW("WORKLOAD_IDENTITY_SOCKET_FILE", unsupported, .allowed = "socket"),
     ROW("DISABLE_ENVOY", unsupported, .allowed = "false"),
     ROW("DNS_PROXY_ADDR", unsupported),
     ROW("ISTIO_META_ENABLE_SELF_DISCOVERY", unsupported, .allowed = "false"),
@@ -638,6 +645,7 @@ static const struct env_key rows[] = {
     ROW("annotation istio.io/reroute-virtual-interfaces", used),
     ROW("annotation agentd.node.mesh/redirect", used),
     ROW("annotation agentd.node.mesh/redirectPolicy", used),
+    ROW("annotation agentd.node.mesh/probePorts", used),
     ROW("annotation agentd.node.mesh/redirectAccelerate", ignored),
     ROW("ISTIO_INBOUND_INTERCEPTION_MODE", used),
     ROW("ENVOY_PORT", used),

@@ -211,22 +211,10 @@ static void set_map(json_t *m, const char *key, json_t *value)
 		json_object_set(m, key, value);
 }
 
-/* A number as Istio's own agent writes it; proxy_config keeps all numbers as text. */
-static void set_number(json_t *config, const char *field)
-{
-	const char *text = json_string_value(json_object_get(config, field));
-
-	if (text && *text && strlen(text) < 10 && !text[strspn(text, "0123456789")])
-		json_object_set_new(config, field, json_integer(strtol(text, NULL, 10)));
-}
-
 static json_t *effective_config(const struct node *n)
 {
 	json_t *config = json_copy(n->env.proxy_config);
 
-	set_number(config, "proxyAdminPort");
-	set_number(config, "statusPort");
-	set_number(config, "statNameLength");
 	if (n->env.settings.concurrency >= 0)
 		json_object_set_new(
 		    config, "concurrency", json_integer(n->env.settings.concurrency));

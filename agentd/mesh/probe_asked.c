@@ -1,5 +1,5 @@
 /* probe_asked.c - numbers, then the one way to ask -> a document like the injector's, which
- * targets.c checks; its numbers are texts here, as all scalars of ProxyConfig. */
+ * targets.c checks.  Each field has its type already (proxy_fields.c). */
 #include "probe_asked.h"
 #include "common/err.h"
 #include "common/mem.h"
@@ -44,13 +44,6 @@ static int check_fields(const char *key, const json_t *o, const char *const know
 
 /* --- numbers --- */
 
-static bool is_number(const char *text, unsigned long most)
-{
-	size_t n = strspn(text, "0123456789");
-
-	return n && n <= 5 && !text[n] && strtoul(text, NULL, 10) <= most;
-}
-
 static const struct {
 	const char *field;
 	size_t at;
@@ -68,15 +61,13 @@ static int read_numbers(
 {
 	for (unsigned i = 0; i < sizeof(numbers) / sizeof(*numbers); i++) {
 		const json_t *v = json_object_get(probe, numbers[i].field);
-		const char *text = v ? json_string_value(v) : "0";
+		json_int_t n = json_integer_value(v);
 		char allowed[32];
-		unsigned n;
 
 		(void)snprintf(allowed, sizeof(allowed), "0 to %u", numbers[i].most);
-		if (!text || !is_number(text, numbers[i].most))
+		if (n < 0 || n > numbers[i].most)
 			return refuse(key, numbers[i].field, v, allowed, e);
-		n = (unsigned)strtoul(text, NULL, 10);
-		*(unsigned *)((char *)out + numbers[i].at) = n ? n : numbers[i].fallback;
+		*(unsigned *)((char *)out + numbers[i].at) = n ? (unsigned)n : numbers[i].fallback;
 	}
 	return 0;
 }
@@ -133,7 +124,7 @@ static int read_headers(
 	size_t at, i;
 	const json_t *h;
 
-	if (headers && (!json_is_array(headers) || json_array_size(headers) > HEADERS_MAX))
+	if (json_array_size(headers) > HEADERS_MAX)
 		return refuse(key, "httpHeaders", headers, "a list of at most 16", e);
 	at = (size_t)snprintf(lines, sizeof(lines), "%s%s",
 	    has_header(headers, "host") ? "" : "Host: localhost\r\n",
@@ -162,9 +153,7 @@ static int check_way(const char *key, const json_t *way, const char *const known
 {
 	const json_t *host = json_object_get(way, "host");
 
-	if (!json_is_object(way))
-		return refuse(key, "", way, "a map", e);
-	if (host && (!json_is_string(host) || json_string_length(host)))
+	if (host)
 		return refuse(key, "host", host,
 		    "none: the app is asked at the machine's own address, with "
 		    "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=true at its loopback",
@@ -172,15 +161,12 @@ static int check_way(const char *key, const json_t *way, const char *const known
 	return check_fields(key, way, known, e);
 }
 
-/* The port becomes a number, the scheme is the injector's. */
+/* The scheme is the injector's. */
 static json_t *as_injected(const json_t *way)
 {
 	json_t *out = json_copy((json_t *)way);
-	const char *port = json_string_value(json_object_get(way, "port"));
 	const char *scheme = json_string_value(json_object_get(way, "scheme"));
 
-	if (port && is_number(port, 65535))
-		json_object_set_new(out, "port", json_integer(strtol(port, NULL, 10)));
 	if (scheme && (!strcasecmp(scheme, "http") || !strcasecmp(scheme, "https")))
 		json_object_set_new(out, "scheme", json_string(scheme[4] ? "HTTPS" : "HTTP"));
 	return out;
@@ -231,10 +217,6 @@ json_t *probe_asked_read(
 	int kind;
 
 	*out = (struct probe_asked){0};
-	if (!json_is_object(probe)) {
-		refusal(key, json_is_string(probe) ? json_string_value(probe) : "", ways, e);
-		return NULL;
-	}
 	if (json_object_get(probe, "exec")) {
 		refuse(key, "exec", json_object_get(probe, "exec"),
 		    "none, agentd runs no program: let the app answer httpGet", e);

@@ -1,169 +1,87 @@
 /* proxy_config.c - defaults <- PROXY_CONFIG <- annotation proxy.istio.io/config <- two annotations.
  *
- * Each document is parsed with all its scalars as text; true and false become booleans (as proto
- * JSON wants them) but inside maps of strings.  Numbers stay text, which proto JSON takes as well.
- * The whole goes to istiod inside the node metadata, fields of no use to agentd included: istiod
- * reads proxyHeaders, tracing and others there (istio-agent.md 10.3).
+ * Each document is read as Go's YAML, and its fields as their types (proxy_fields.c).  The whole
+ * goes to istiod inside the node metadata, fields of no use to agentd included: istiod reads
+ * proxyHeaders, tracing and others there (istio-agent.md 10.3).
  */
 #include "proxy_config.h"
 #include "base/yaml.h"
 #include "common/err.h"
-#include "common/mem.h"
-#include <stdbool.h>
+#include "proxy_fields.h"
+#include <stdlib.h>
 #include <string.h>
 
+static const char env_key[] = "PROXY_CONFIG";
+
 /* istio-agent.md 8.7. */
-static const char *const defaults[][2] = {
-    {"configPath", "./etc/istio/proxy"},
-    {"binaryPath", "/usr/local/bin/envoy"},
-    {"serviceCluster", "istio-proxy"},
-    {"drainDuration", "45s"},
-    {"terminationDrainDuration", "5s"},
-    {"proxyAdminPort", "15000"},
-    {"controlPlaneAuthPolicy", "MUTUAL_TLS"},
-    {"statNameLength", "189"},
-    {"statusPort", "15020"},
-};
+static const char defaults[] =
+    "{\"configPath\":\"./etc/istio/proxy\",\"binaryPath\":\"/usr/local/bin/envoy\","
+    "\"serviceCluster\":\"istio-proxy\",\"drainDuration\":\"45s\","
+    "\"terminationDrainDuration\":\"5s\",\"proxyAdminPort\":15000,"
+    "\"controlPlaneAuthPolicy\":\"MUTUAL_TLS\",\"statNameLength\":189,\"statusPort\":15020}";
 
-/* Fields whose values are texts at any depth, so that "true" stays one. */
-static bool holds_texts(const char *key)
+/* Takes the fields; NULL: they were refused. */
+static int put_fields(json_t *config, json_t *fields)
 {
-	return !strcmp(key, "proxyMetadata") || !strcmp(key, "runtimeValues") ||
-	       !strcmp(key, "customTags");
-}
+	json_t *old = json_object_get(config, "proxyMetadata");
+	json_t *fresh = json_object_get(fields, "proxyMetadata");
+	int rc = fields ? 0 : -1;
 
-static json_t *typed(const json_t *v);
-
-static json_t *typed_object(const json_t *v)
-{
-	json_t *out = json_object(), *value;
-	const char *key;
-
-	json_object_foreach ((json_t *)v, key, value)
-		json_object_set_new(
-		    out, key, holds_texts(key) ? json_deep_copy(value) : typed(value));
-	return out;
-}
-
-static json_t *typed_array(const json_t *v)
-{
-	json_t *out = json_array(), *value;
-	size_t i;
-
-	json_array_foreach (v, i, value)
-		json_array_append_new(out, typed(value));
-	return out;
-}
-
-/* Recursion is bounded by the depth of base/yaml. */
-static json_t *typed(const json_t *v)
-{
-	if (json_is_object(v))
-		return typed_object(v);
-	if (json_is_array(v))
-		return typed_array(v);
-	if (!strcmp(json_string_value(v), "true"))
-		return json_true();
-	if (!strcmp(json_string_value(v), "false"))
-		return json_false();
-	return json_deep_copy(v);
-}
-
-/* An unset field, in YAML's three spellings. */
-static bool is_unset(const json_t *v)
-{
-	const char *s = json_string_value(v);
-
-	return s && (!*s || !strcmp(s, "~") || !strcmp(s, "null"));
-}
-
-/* Proto JSON takes both spellings of a field; we want to look at one only. */
-static char *camel_case(const char *key)
-{
-	char *out = mem_strdup(key), *to = out;
-
-	for (const char *from = key; *from; from++)
-		if (from[0] == '_' && from[1] >= 'a' && from[1] <= 'z')
-			*to++ = (char)(*++from - 'a' + 'A');
-		else
-			*to++ = *from;
-	*to = '\0';
-	return out;
-}
-
-static int add_field(json_t *out, const char *key, const json_t *value, struct err *e)
-{
-	auto_free char *name = camel_case(key);
-	char printable[80];
-
-	if (is_unset(value))
-		return 0;
-	if (json_object_get(out, name)) {
-		err_printable(printable, sizeof(printable), name, (unsigned)strlen(name));
-		return err_set(e, ERR_INVALID, "%s is given twice", printable);
-	}
-	json_object_set_new(out, name, holds_texts(name) ? json_deep_copy(value) : typed(value));
-	return 0;
-}
-
-static int add_fields(json_t *out, const struct yaml_doc *y, struct err *e)
-{
-	json_t *root = yaml_doc_root(y), *value;
-	const char *key;
-
-	if (!root || is_unset(root))
-		return 0;
-	if (!json_is_object(root))
-		return err_set(e, ERR_INVALID, "not a map of fields");
-	json_object_foreach (root, key, value)
-		if (add_field(out, key, value, e))
-			return -1;
-	return 0;
+	if (old && fresh)
+		json_object_update_missing(fresh, old);
+	json_object_update(config, fields);
+	json_decref(fields);
+	return rc;
 }
 
 /* One document onto what is there. */
 static int overlay(json_t *config, const char *where, const char *text, struct err *e)
 {
-	struct yaml_doc *y = yaml_doc_parse(text, strlen(text), e);
-	json_t *fields = json_object(), *old = json_object_get(config, "proxyMetadata");
-	json_t *fresh;
-	int rc = y ? add_fields(fields, y, e) : -1;
+	json_t *document = yaml_typed(text, strlen(text), e);
+	int rc;
 
-	yaml_doc_free(&y);
-	fresh = json_object_get(fields, "proxyMetadata");
-	if (!rc && json_is_object(old) && json_is_object(fresh))
-		json_object_update_missing(fresh, old);
-	if (!rc)
-		json_object_update(config, fields);
-	json_decref(fields);
-	return rc ? err_wrap(e, "%s", where) : 0;
+	if (!document)
+		return err_wrap(e, "%s", where);
+	rc = put_fields(config, proxy_fields_read(where, document, e));
+	json_decref(document);
+	return rc;
 }
 
-static void override(
-    json_t *config, const char *field, const json_t *annotations, const char *annotation)
+/* Annotations of their own for two fields.  A port is read as Go's Atoi() does: "00" is 0. */
+static int override(json_t *config, const json_t *annotations, struct err *e)
 {
-	json_t *v = json_object_get(annotations, annotation);
+	json_t *given = json_object();
+	json_t *address = json_object_get(annotations, "sidecar.istio.io/discoveryAddress");
+	json_t *port = json_object_get(annotations, "status.sidecar.istio.io/port");
+	const char *digits = port ? json_string_value(port) : "";
+	int rc;
 
-	if (v && json_string_length(v))
-		json_object_set(config, field, v);
+	if (address)
+		json_object_set(given, "discoveryAddress", address);
+	if (*digits && strlen(digits) < 10 && !digits[strspn(digits, "0123456789")])
+		json_object_set_new(given, "statusPort", json_integer(strtol(digits, NULL, 10)));
+	else if (*digits)
+		json_object_set(given, "statusPort", port);
+	rc = put_fields(config, proxy_fields_read(env_key, given, e));
+	json_decref(given);
+	return rc;
 }
 
 json_t *proxy_config_read(const char *env, const json_t *annotations, struct err *e)
 {
 	const char *annotation =
 	    json_string_value(json_object_get(annotations, "proxy.istio.io/config"));
-	json_t *config = json_object();
+	json_t *config = json_object(), *more;
 
-	if ((env && overlay(config, "PROXY_CONFIG", env, e)) ||
-	    (annotation && overlay(config, "annotation proxy.istio.io/config", annotation, e))) {
+	if ((env && overlay(config, env_key, env, e)) ||
+	    (annotation && overlay(config, "annotation proxy.istio.io/config", annotation, e)) ||
+	    override(config, annotations, e)) {
 		json_decref(config);
 		return NULL;
 	}
-	override(config, "discoveryAddress", annotations, "sidecar.istio.io/discoveryAddress");
-	override(config, "statusPort", annotations, "status.sidecar.istio.io/port");
-	for (unsigned i = 0; i < sizeof(defaults) / sizeof(*defaults); i++)
-		if (!json_object_get(config, defaults[i][0]))
-			json_object_set_new(config, defaults[i][0], json_string(defaults[i][1]));
+	more = json_loads(defaults, 0, NULL);
+	json_object_update_missing(config, more);
+	json_decref(more);
 	if (json_object_get(config, "tracingServiceName")) /* one field of two names */
 		json_object_del(config, "serviceCluster");
 	return config;

@@ -2,13 +2,13 @@
  *
  * Defaults, then PROXY_CONFIG, then the annotation proxy.istio.io/config (fields are replaced,
  * proxyMetadata is merged), then the annotations for address and status port (istio-agent.md 8.7).
- * Both documents are YAML or JSON.  Names become camelCase.  Values are checked by
- * mesh/env, not here.
+ * Both documents are YAML or JSON; each field has its type (proxy_fields.h).  What a value may be
+ * beyond that is checked by mesh/env.
  */
 #pragma once
 #include <jansson.h>
 
 struct err;
 
-/* In proto JSON: numbers and durations as text, true and false as booleans.  NULL: refused. */
+/* In proto JSON: durations are texts.  NULL: refused, by the field's path. */
 json_t *proxy_config_read(const char *env, const json_t *annotations, struct err *e);

@@ -9,5 +9,10 @@ struct err;
 	"the volume of agentd.node.mesh needs readOnly: true: without it the pod's containers "    \
 	"could write in it"
 
+/* Of a pod with such a volume; the same there. */
+#define REFUSAL_SPIRE                                                                              \
+	"the pod has a volume of csi.spiffe.io: SPIRE issues its certificate, and agentd would "   \
+	"give it istiod's"
+
 /* `key` and `value` are made printable and cut.  -1. */
 int refusal(const char *key, const char *value, const char *allowed, struct err *e);

@@ -1,6 +1,8 @@
 /* runtime_asked.c - a map of texts, and a number from one of three places. */
 #include "runtime_asked.h"
+#include "base/json_text.h"
 #include "common/err.h"
+#include "common/mem.h"
 #include "refusal.h"
 #include <stdbool.h>
 #include <stdlib.h>
@@ -59,11 +61,13 @@ int64_t runtime_asked_connections(const json_t *proxy_config, const json_t *meta
 			  meta[] = "GLOBAL_DOWNSTREAM_MAX_CONNECTIONS";
 	const json_t *settings = json_object_get(proxy_config, "connectionSettings");
 	const json_t *values = json_object_get(proxy_config, "runtimeValues");
+	const json_t *limit = json_object_get(settings, field);
+	auto_free char *number = limit ? json_text(limit, JSON_ENCODE_ANY) : NULL;
 	const char *text;
 
-	if ((text = json_string_value(json_object_get(settings, field))))
+	if (number)
 		return read_limit(
-		    "PROXY_CONFIG.connectionSettings.globalDownstreamConnectionLimit", text, e);
+		    "PROXY_CONFIG.connectionSettings.globalDownstreamConnectionLimit", number, e);
 	if ((text = json_string_value(json_object_get(metadata, meta))))
 		return read_limit("ISTIO_META_GLOBAL_DOWNSTREAM_MAX_CONNECTIONS", text, e);
 	if ((text = json_string_value(json_object_get(values, limit_key))) && *text)

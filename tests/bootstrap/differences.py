@@ -23,6 +23,5 @@ DIFFERENCES = {
     f'/static_resources/listeners/[^/]*_(15021|16021)/listener_filters/.*': 'the same filter by Envoy\'s own name for it',
     f'{TRUST}/match_(typed_)?subject_alt_names/.*': 'the field that is not deprecated; a name is of one of two kinds',
     '/node/metadata/PROXY_CONFIG/.*/tlsSettings(/mode)?': 'DISABLE is the default, written or not',
-    '/node/metadata/PROXY_CONFIG/tracing/sampling': 'a number as text, which proto JSON takes',
     '/node/metadata/LABELS/istio-locality': 'as the pod has it: istiod reads the node\'s locality',
 }

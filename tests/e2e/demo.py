@@ -40,10 +40,12 @@ def manifest(name, account):
 
 def inject(node):
     """The pods that agentctl makes of what their owners wrote."""
-    before, values, after = (node.dir / name for name in ('pods.yaml', 'values.yaml', 'injected.yaml'))
+    before, config, after = (node.dir / name for name in ('pods.yaml', 'config.yaml', 'injected.yaml'))
     before.write_text(yaml.safe_dump_all(manifest(*p) for p in (('server', 'server-sa'), ('client', 'client-sa'), ('twin', 'client-sa'))))
-    values.write_text(yaml.safe_dump({'global': {'hub': 'docker.io/istio', 'tag': '1.29.1', 'caAddress': node.istiod.address}}))
-    given = ['-f', str(before), '--values', str(values)]
+    address = node.istiod.address
+    config.write_text(yaml.safe_dump({'values': {'global': {'hub': 'docker.io/istio', 'tag': '1.29.1', 'caAddress': address}},
+                                      'meshConfig': {'defaultConfig': {'discoveryAddress': address}}}))
+    given = ['-f', str(before), '--config', str(config)]
     status, said = node.agentd.ctl_text('inject', *given, '-o', str(after))
     if status:
         raise RuntimeError(f'agentctl inject: {said}')

@@ -80,7 +80,7 @@ def test_the_files_of_istios_tool_become_a_machine(node):
     metadata = pod.bootstrap()['node']['metadata']
     assert metadata['LABELS']['tier'] == 'group' and metadata['AUTO_REGISTER_GROUP'] == 'vm'
     assert json.loads(metadata['POD_PORTS'])[0]['containerPort'] == 8080
-    assert metadata['PROXY_CONFIG']['readinessProbe']['httpGet'] == {'port': '8090'}
+    assert metadata['PROXY_CONFIG']['readinessProbe']['httpGet'] == {'port': 8090}
     wait_for('its certificate to be shown', lambda: node.istiod.journal('certificate'))
     assert node.istiod.address in made['control_plane'] and 'CANONICAL_SERVICE' in made['not_taken_over']
     status, said = node.agentd.ctl_text('manifest', '--from', files, '--to', node.agentd.manifests, '--name', 'vm')

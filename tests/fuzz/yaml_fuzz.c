@@ -55,12 +55,33 @@ static void check(struct walk *w, json_t *value, unsigned depth)
 	}
 }
 
+/* What is taken is the same for both readers; shapes and keys, too. */
+static void check_typed(json_t *text, json_t *typed)
+{
+	const char *key;
+	json_t *child;
+	size_t i;
+
+	must(json_is_string(text) != (json_is_object(typed) || json_is_array(typed)));
+	must(json_object_size(text) == json_object_size(typed));
+	must(json_array_size(text) == json_array_size(typed));
+	json_array_foreach (text, i, child)
+		check_typed(child, json_array_get(typed, i));
+	json_object_foreach (text, key, child)
+		check_typed(child, json_object_get(typed, key));
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct err e = {0};
+	json_t *typed = yaml_typed((const char *)data, size, &e);
 	struct yaml_doc *y = yaml_doc_parse((const char *)data, size, &e);
 	struct walk w = {.yaml = y, .lines = 2}; /* an empty value may begin behind the end */
 
+	must(!y == !typed);
+	if (typed)
+		check_typed(yaml_doc_root(y), typed);
+	json_decref(typed);
 	if (!y) {
 		must(strncmp(e.msg, "line ", 5) == 0 && e.code == ERR_INVALID);
 		return 0;

@@ -75,7 +75,8 @@ WRONG = {
     'ports': (by_hand({T + 'includeInboundPorts': '80,x'}), f'redirect: {T}includeInboundPorts is "80,x", must be ports (1 to 65535), separated by commas'),
     'big': (by_hand({T + 'excludeInboundPorts': '65536'}), f'redirect: {T}excludeInboundPorts is "65536", must be ports'),
     'zero': (by_hand({T + 'excludeOutboundPorts': '0'}), f'redirect: {T}excludeOutboundPorts is "0", must be ports'),
-    'blank': (by_hand({T + 'includeOutboundPorts': '1, 2'}), f'redirect: {T}includeOutboundPorts is "1, 2", must be ports'),
+    'blank': (by_hand({T + 'includeOutboundPorts': '1 2'}), f'redirect: {T}includeOutboundPorts is "1 2", must be ports'),
+    'spire': (by_hand(), 'agentd: the pod has a volume of csi.spiffe.io: SPIRE issues its certificate'),
     'lines': (by_hand({T + 'includeOutboundPorts': '1\n2'}), f'redirect: {T}includeOutboundPorts must be ports'),
     'range': (by_hand({T + 'excludeOutboundIPRanges': '10.0.0.0/8,10.x'}), f'redirect: {T}excludeOutboundIPRanges: "10.x" is not an address range'),
     'star': (by_hand({T + 'excludeOutboundIPRanges': '*'}), f'redirect: {T}excludeOutboundIPRanges: "*" is not an address range'),
@@ -83,6 +84,7 @@ WRONG = {
     'virtual': (by_hand({T + 'kubevirtInterfaces': 'eth1'}), f'redirect: {T}kubevirtInterfaces must be empty'),
     'rerouted': (by_hand({'istio.io/reroute-virtual-interfaces': 'eth1'}), 'redirect: istio.io/reroute-virtual-interfaces must be empty'),
 }
+WRONG['spire'][0]['spec']['volumes'].append({'name': 'more', 'csi': {'driver': 'csi.spiffe.io', 'readOnly': True}})
 WRONG['two'][0]['spec']['volumes'].append({'name': 'more', 'csi': {'driver': 'agentd.node.mesh', 'readOnly': True}})
 del WRONG['writable'][0]['spec']['volumes'][0]['csi']['readOnly']
 WRONG['writable-false'][0]['spec']['volumes'][0]['csi']['readOnly'] = False
@@ -98,8 +100,9 @@ def test_what_is_refused(policy, name):
 @pytest.mark.parametrize('annotations', [
     {'agentd.node.mesh/redirect': 'none', T + 'includeInboundPorts': 'x'}, {S + 'interceptionMode': 'NONE', T + 'includeInboundPorts': 'x'},
     {'agentd.node.mesh/redirect': 'istio-init', S + 'interceptionMode': 'TPROXY'}, {T + 'includeInboundPorts': '80', T + 'excludeInboundPorts': 'x'},
-    {T + 'includeInboundPorts': '', T + 'includeOutboundIPRanges': '10.0.0.0/8,fd00::/8,192.0.2.1,,::1'}, {T + 'includeInboundPorts': ',080,'}],
-    ids=['none', 'NONE', 'iptables', 'not-looked-at', 'empty', 'zeros'])
+    {T + 'includeInboundPorts': '', T + 'includeOutboundIPRanges': '10.0.0.0/8,fd00::/8,192.0.2.1,,::1'}, {T + 'includeInboundPorts': ',080,'},
+    {T + 'excludeOutboundPorts': '3306, 5432', T + 'excludeInboundPorts': ' 8080,9090 '}],
+    ids=['none', 'NONE', 'iptables', 'not-looked-at', 'empty', 'zeros', 'blanks'])
 def test_what_a_node_takes_is_taken(policy, annotations):
     assert not policy.denied(by_hand(annotations))
 
@@ -108,7 +111,7 @@ def test_the_node_agrees(policy, meshed):
     """A pod that the engine refuses by a node's reader is refused here, if CEL can tell; no other is."""
     engine, _ = meshed
     for name, (wrong, _) in WRONG.items():
-        if name not in ('two', 'writable', 'writable-false', 'by-attribute', 'by-value'):
+        if name not in ('two', 'spire', 'writable', 'writable-false', 'by-attribute', 'by-value'):
             bare = copy.deepcopy(wrong)
             del bare['spec']['volumes']
             r = engine.call(json.dumps(bare), '--check', check=False)
@@ -118,11 +121,12 @@ def test_the_node_agrees(policy, meshed):
     assert told == {'TPROXY', 'mode', 'port', 'out', 'virt', 'sandbox'} | ranges
 
 
-def test_the_engine_says_the_same_of_a_writable_volume(meshed):
-    wrong = copy.deepcopy(WRONG['writable'][0])
+@pytest.mark.parametrize('name', ['writable', 'spire'])
+def test_the_engine_says_the_same_of_a_volume(meshed, name):
+    wrong = copy.deepcopy(WRONG[name][0])
     wrong['spec']['volumes'][0]['name'] = 'by-hand'  # its own name is refused, too
     r = meshed[0].call(json.dumps(wrong), '--check', check=False)
-    assert r.returncode == 1 and WRITABLE in r.stdout + r.stderr
+    assert r.returncode == 1 and WRONG[name][1].removeprefix('agentd: ') in r.stdout + r.stderr
 
 
 def test_the_nodes_own_mode_counts(tmp_path):

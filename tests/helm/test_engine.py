@@ -133,7 +133,7 @@ def test_asked_again(both):
 
 
 # Of what the engine refuses; `template` is one that istiod's chart has, and agentd has not.
-TAKEN_BY_ISTIOD = {'TPROXY', 'out', 'plane', 'template', 'threads', 'user', 'virt', 'volume'}
+TAKEN_BY_ISTIOD = {'TPROXY', 'out', 'plane', 'template', 'threads', 'virt', 'volume'}
 
 
 def test_refused_here_alone(both):

@@ -12,7 +12,7 @@ from .workloads import CASES
 @pytest.fixture(name='engine')
 def fixture_engine(node, tmp_path):
     Istiod(tmp_path, more=[f'--set=global.caAddress={node.istiod.address}'])
-    return Engine(tmp_path)
+    return Engine(tmp_path, mesh={'defaultConfig': {'discoveryAddress': node.istiod.address}})
 
 
 def test_agentd_takes_all_that_is_made(node, engine):

@@ -95,6 +95,7 @@ CANNOT = {  # of CASES: what is said
     **dict.fromkeys(('probed-init', 'probed-off'), 'a policy cannot do annotation agentd.node.mesh/redirect: istio-cni or istio-init'),
     'interfaces': 'annotation traffic.sidecar.istio.io/excludeInterfaces', 'stats': 'annotation sidecar.istio.io/statsInclusionPrefixes',
     'targets': 'annotation prometheus.istio.io/scrape-targets', 'user-volume': 'annotation sidecar.istio.io/userVolume',
+    'user-list': 'annotation sidecar.istio.io/userVolume',
 }
 
 

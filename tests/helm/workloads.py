@@ -69,6 +69,7 @@ CASES = {
     'stats': pod({S + 'statsInclusionPrefixes': 'a,b', S + 'extraStatTags': 'x'}),
     'user-volume': pod({S + 'userVolume': '{"b": {"secret": {"secretName": "own"}}, "a": {"emptyDir": {}}}',
                         S + 'userVolumeMount': '{"b": {"mountPath": "/etc/own", "readOnly": true}}'}),
+    'user-list': pod({S + 'userVolume': '[{"name": "b", "emptyDir": {}}]', S + 'userVolumeMount': '[{"name": "b", "mountPath": "/etc/own"}]'}),
     'grace': pod(terminationGracePeriodSeconds=7), 'grace-0': pod(terminationGracePeriodSeconds=0),
     'secrets': pod(imagePullSecrets=[{'name': 'mine'}]), 'volumes': pod(volumes=[{'name': 'z', 'emptyDir': {}}]),
     'runtime': pod(runtimeClassName='runc'),
@@ -101,5 +102,5 @@ REFUSED = {
     'duration': config('drainDuration: soon'), 'yaml': config('a: ['),
     'plane': config('discoveryAddress: evil.example:15012'), 'threads': config('concurrency: 100000'),
     'template': pod({'inject.istio.io/templates': 'gateway'}), 'sandbox': pod(runtimeClassName='kata-qemu'),
-    'volume': pod(volumes=[{'name': 'agentd', 'emptyDir': {}}]), 'user': pod({S + 'userVolume': '[]'}),
+    'volume': pod(volumes=[{'name': 'agentd', 'emptyDir': {}}]), 'user': pod({S + 'userVolume': '[1]'}),
 }

@@ -101,6 +101,35 @@ static void test_scalars_stay_strings(void **state)
 	check_json("<<: {a: b}\n", "{\"<<\":{\"a\":\"b\"}}"); /* no merging */
 }
 
+static void typed_is(const char *text, const char *json)
+{
+	json_t *wanted = json_loads(json, JSON_DECODE_ANY, NULL);
+	json_t *v = yaml_typed(text, strlen(text), &e);
+
+	if (!v || !json_equal(v, wanted))
+		fail_msg("%s is not %s", text, json);
+	json_decref(v);
+	json_decref(wanted);
+}
+
+/* As Go's YAML reads them; what is quoted is a text. */
+static void test_typed(void **state)
+{
+	(void)state;
+	typed_is(
+	    "[True, yes, on, y, False, no, OFF]", "[true, true, true, true, false, false, false]");
+	typed_is("{a: , b: ~, c: null, d: Null}", "{\"a\":null,\"b\":null,\"c\":null,\"d\":null}");
+	typed_is("[1, 0777, 0x1F, 1_000, 0.1, 1e3, -5]", "[1, 511, 31, 1000, 0.1, 1000.0, -5]");
+	typed_is("['true', \"1\", '']", "[\"true\", \"1\", \"\"]");
+	typed_is("[12:30:45, 2026-11-21, .inf, tRUE]",
+	    "[\"12:30:45\", \"2026-11-21\", \".inf\", \"tRUE\"]");
+	typed_is("a: |\n  yes\n", "{\"a\":\"yes\\n\"}");
+	typed_is("# nothing\n", "{}");
+	typed_is("~", "null");
+	assert_null(yaml_typed("a: &x 1", 7, &e));
+	assert_string_equal(e.msg, "line 1: anchors are not allowed");
+}
+
 static void test_nothing_but_comments(void **state)
 {
 	(void)state;
@@ -255,6 +284,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 	    YAML_TEST(test_shapes),
 	    YAML_TEST(test_scalars_stay_strings),
+	    YAML_TEST(test_typed),
 	    YAML_TEST(test_nothing_but_comments),
 	    YAML_TEST(test_lines),
 	    YAML_TEST(test_refused),

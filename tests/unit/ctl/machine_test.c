@@ -98,20 +98,18 @@ static void cluster_env_wins_over_mesh_yaml(void **state)
 
 static void the_rest_of_default_config_is_proxy_config(void **state)
 {
-	const char *config;
-	struct yaml_doc *y;
-	struct err e;
+	json_t *config,
+	    *expected = json_pack("{s:s, s:i, s:{s:{s:i}}, s:b, s:{}}", "discoveryAddress",
+		"istiod.istio-system.svc:15012", "concurrency", 2, "readinessProbe", "httpGet",
+		"port", 8080, "holdApplicationUntilProxyStarts", 1, "tracing");
 
 	(void)state;
-	made_of(CLUSTER_ENV, MESH_YAML);
-	config = text("env", "PROXY_CONFIG");
-	y = yaml_doc_parse(config, strlen(config), &e);
-	assert_non_null(y);
-	assert_string_equal(
-	    json_string_value(json_object_get(yaml_doc_root(y), "concurrency")), "2");
-	assert_null(json_object_get(yaml_doc_root(y), "proxyMetadata"));
-	assert_non_null(json_object_get(yaml_doc_root(y), "readinessProbe"));
-	yaml_doc_free(&y);
+	made_of(CLUSTER_ENV,
+	    MESH_YAML "  holdApplicationUntilProxyStarts: yes\n  tracing: {zipkin: }\n");
+	config = json_loads(text("env", "PROXY_CONFIG"), 0, NULL);
+	assert_true(json_equal(config, expected));
+	json_decref(config);
+	json_decref(expected);
 	made_of(CLUSTER_ENV, "defaultConfig: {}\n");
 	assert_string_equal(text("env", "PROXY_CONFIG"), "(nothing)");
 	assert_non_null(strstr(m.plane, "istiod.istio-system.svc:15012"));
@@ -176,9 +174,11 @@ static void bad_files_are_refused(void **state)
 	refused("a", "x", "{}", "cluster.env: line 1");
 	refused("a", OWNER, "[", "mesh.yaml: line ");
 	refused("a", OWNER, "[]", "mesh.yaml: no map");
-	refused("a", OWNER, "defaultConfig: x", "mesh.yaml: no map");
-	refused("a", OWNER, "defaultConfig: {proxyMetadata: x}", "proxyMetadata is not a map");
-	refused("a", OWNER, "defaultConfig: {proxyMetadata: {A: [b]}}", "a value is not text");
+	refused("a", OWNER, "defaultConfig: x", "mesh.yaml: defaultConfig: \"x\" refused");
+	refused("a", OWNER, "defaultConfig: {proxyMetadata: x}",
+	    "defaultConfig.proxyMetadata: \"x\" refused; allowed: a map");
+	refused(
+	    "a", OWNER, "defaultConfig: {proxyMetadata: {A: true}}", "proxyMetadata.A: \"true\"");
 	refused("a", "POD_NAMESPACE='vm'", "{}", "SERVICE_ACCOUNT is neither");
 	refused("a", "SERVICE_ACCOUNT='sa'", "{}", "POD_NAMESPACE is neither");
 	refused("a", OWNER "ISTIO_NAMESPACE='x'", "{}", "disagree");

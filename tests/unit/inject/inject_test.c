@@ -223,6 +223,35 @@ static void refused_by_name(void **state)
 	refused(POD("", ""), "global.hub and global.tag");
 }
 
+/* As Istio's own values for Prometheus have it. */
+static void volumes_of_an_annotation_may_be_a_list(void **state)
+{
+	static const char listed[] =
+	    POD("'sidecar.istio.io/userVolume':'[{\\'name\\':\\'certs\\',\\'emptyDir\\':{}}]',"
+		"'sidecar.istio.io/userVolumeMount':'[{\\'name\\':\\'certs\\',\\'mountPath\\':"
+		"\\'/a\\'},{\\'name\\':\\'certs\\',\\'mountPath\\':\\'/b\\'}]'",
+		"");
+	json_t *pod = must_inject(listed), *at = json_object_get(pod, "spec"), *mounts, *v;
+	unsigned found = 0;
+	size_t i;
+
+	(void)state;
+	json_array_foreach (json_object_get(at, "volumes"), i, v)
+		found += !strcmp(json_string_value(json_object_get(v, "name")), "certs");
+	mounts = json_object_get(
+	    json_array_get(json_object_get(at, "initContainers"), 0), "volumeMounts");
+	json_array_foreach (mounts, i, v)
+		found += !strcmp(json_string_value(json_object_get(v, "name")), "certs");
+	assert_int_equal(found, 3);
+	json_decref(pod);
+	refused(POD("'sidecar.istio.io/userVolume':'[{\\'emptyDir\\':{}}]'", ""), "with a name");
+	refused(POD("'sidecar.istio.io/userVolume':'[1]'", ""), "with a name");
+	refused(POD("'sidecar.istio.io/userVolume':'1'", ""), "must be a JSON map");
+	refused(
+	    POD("'sidecar.istio.io/userVolume':'[{\\'name\\':\\'a\\'},{\\'name\\':\\'a\\'}]'", ""),
+	    "a volume \"a\" already");
+}
+
 static void only_control_planes_of_the_mesh_may_be_named(void **state)
 {
 	static const char further[] = POD("'proxy.istio.io/config':'{discoveryAddress: c.d:2, "
@@ -238,6 +267,24 @@ static void only_control_planes_of_the_mesh_may_be_named(void **state)
 	configure("{'global':{'hub':'h','tag':'1','caAddress':'a.b:1'}}",
 	    "{'defaultConfig':{'discoveryAddress':'a.b:1'}}", "{}");
 	json_decref(must_inject(POD("", "")));
+	configure("{'global':{'hub':'h','tag':'1','caAddress':'issuer.cert:443'}}", "{}", "{}");
+	refused(POD("", ""),
+	    "CA_ADDR: \"issuer.cert:443\" refused; allowed: istiod.istio-system.svc:15012");
+}
+
+/* A node sees what the volume says, and not what the container does. */
+static void variables_of_the_own_container_are_said(void **state)
+{
+	(void)state;
+	json_decref(must_inject(
+	    POD("", ",'initContainers':[{'name':'istio-proxy','env':[{'name':'SECRET_TTL',"
+		    "'value':'2h'},{'name':'X','valueFrom':{}}]}]")));
+	assert_int_equal(json_array_size(warnings), 1);
+	assert_non_null(strstr(json_string_value(json_array_get(warnings, 0)),
+	    "SECRET_TTL of istio-proxy: agentd does not see it"));
+	refused(POD("", ",'initContainers':[{'name':'istio-proxy','env':[{'name':'SECRET_TTL','"
+			"value':'240h'}]}]"),
+	    "SECRET_TTL");
 }
 
 /* $(HOST_IP) is known where the pod will be. */
@@ -321,7 +368,7 @@ static void what_has_no_effect_is_said(void **state)
 	json_decref(pod);
 	json_array_clear(warnings);
 	pod = must_inject(POD("'proxy.istio.io/config':'proxyMetadata: {ISTIO_META_DNS_CAPTURE: "
-			      "true, SECRET_TTL: 2h}'",
+			      "\\'true\\', SECRET_TTL: 2h}'",
 	    ""));
 	assert_int_equal(json_array_size(warnings), 0);
 	json_decref(pod);
@@ -537,7 +584,9 @@ int main(void)
 	    TEST(null_is_as_good_as_nothing),
 	    TEST(refused_by_name),
 	    TEST(an_address_of_the_node_may_be_named),
+	    TEST(volumes_of_an_annotation_may_be_a_list),
 	    TEST(only_control_planes_of_the_mesh_may_be_named),
+	    TEST(variables_of_the_own_container_are_said),
 	    TEST(configuration_is_checked),
 	    TEST(its_own_wish_decides),
 	    TEST(what_has_no_effect_is_said),

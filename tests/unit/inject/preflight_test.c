@@ -167,6 +167,101 @@ static void what_is_different_is_said(void **state)
 	}
 }
 
+#define VARIABLE(name, value) "{'name':'" name "','value':'" value "'}"
+
+static void configured(const char *values, const char *mesh)
+{
+	json_t *v = rig_json(values), *m = rig_json(mesh);
+
+	preflight_free(&p);
+	p = preflight_new(inject_config_new(v, m, NULL, &e));
+	json_decref(v);
+	json_decref(m);
+}
+
+/* What Istio's injector writes itself is no news; nor is what comes from elsewhere. */
+static void variables_that_agentd_does_not_see_are_said(void **state)
+{
+	const json_t *row;
+
+	(void)state;
+	take_text(WEB("",
+	    VARIABLE("PILOT_CERT_PROVIDER", "istiod") "," VARIABLE("ISTIO_META_WORKLOAD_NAME",
+		"w") "," VARIABLE("TRUST_DOMAIN", "td.example") ",{'name':'HOST_IP',"
+								"'valueFrom':{}}",
+	    "", ""));
+	row_of("moves");
+	take_text(WEB("", VARIABLE("SECRET_TTL", "2h") "," VARIABLE("LD_PRELOAD", "x"), "", ""));
+	row = row_of("changes");
+	says(row, "changes", "variable SECRET_TTL of istio-proxy: agentd does not see it");
+	says(row, "changes", "variable LD_PRELOAD");
+}
+
+#define CANARY "istiod-canary.istio-system.svc:15012"
+#define OF_CANARY                                                                                  \
+	VARIABLE("PROXY_CONFIG", "{\\'discoveryAddress\\':\\'" CANARY "\\'}")                      \
+	"," VARIABLE("CA_ADDR", CANARY)
+
+/* Its own istiod is no other CA, also where the mesh has another one by now. */
+static void another_ca_cannot(void **state)
+{
+	static const char other[] = WEB("", VARIABLE("CA_ADDR", "issuer:443"), "", "");
+
+	(void)state;
+	take_text(WEB("", OF_CANARY, "", ""));
+	row_of("moves");
+	take_text(other);
+	says(row_of("cannot"), "refused", "CA_ADDR: \"issuer:443\" refused; allowed: istiod.");
+	configured("{}", "{'trustDomain':'cluster.local'}");
+	take_text(WEB("", OF_CANARY, "", ""));
+	row_of("moves");
+	take_text(other);
+	says(row_of("cannot"), "refused", "CA_ADDR: \"issuer:443\" refused; allowed: istiod.");
+}
+
+/* Compared where the configuration says it. */
+static void a_pod_of_another_mesh_cannot(void **state)
+{
+	static const char *const cases[][4] = {
+	    {"TRUST_DOMAIN", "td.example", "{}", "{'trustDomain':'td.example'}"},
+	    {"ISTIO_META_MESH_ID", "m1", "{'global':{'meshID':'m1'}}", "{}"},
+	    {"ISTIO_META_CLUSTER_ID", "c1", "{'global':{'multiCluster':{'clusterName':'c1'}}}",
+		"{}"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		for (unsigned k = 0; k < 3; k++) {
+			auto_free char *text = mem_printf(WEB("", VARIABLE("%s", "%s"), "", ""),
+			    cases[i][0], k == 1 ? "other" : cases[i][1]);
+
+			configured(k < 2 ? cases[i][2] : "{}", k < 2 ? cases[i][3] : "{}");
+			take_text(text);
+			if (k == 1)
+				says(row_of("cannot"), "refused", cases[i][0]);
+			else
+				row_of("moves");
+		}
+	}
+}
+
+/* Of Istio's template `spire`, whose volume the status lists; and of ours. */
+static void a_volume_of_spire_cannot(void **state)
+{
+	(void)state;
+	take_text("{'kind':'Pod','metadata':{'name':'a','annotations':{'sidecar.istio.io/status':'{"
+		  "\\'containers\\':[\\'istio-proxy\\'],\\'volumes\\':[\\'s\\']}'}},'spec':{"
+		  "'containers':[{'name':'istio-proxy'},{'name':'app'}],'volumes':[{'name':'s',"
+		  "'csi':{'driver':'csi.spiffe.io','readOnly':true}}]}}");
+	says(row_of("cannot"), "refused", "csi.spiffe.io");
+	preflight_free(&p);
+	setup(NULL);
+	take_text("{'metadata':{'name':'o'},'spec':{'containers':[{'name':'a'}],'volumes':"
+		  "[{'name':'v','csi':{'driver':'agentd.node.mesh','readOnly':true}},{'name':'s',"
+		  "'csi':{'driver':'csi.spiffe.io'}}]}}");
+	says(row_of("cannot"), "refused", "csi.spiffe.io");
+}
+
 /* Where a Job's Envoy is no native sidecar, somebody has to end it. */
 static void a_job_with_a_classic_sidecar_is_told(void **state)
 {
@@ -316,6 +411,10 @@ int main(void)
 	    TEST(what_a_node_refuses_cannot_move),
 	    TEST(the_worst_pod_of_a_workload_counts),
 	    TEST(what_is_different_is_said),
+	    TEST(variables_that_agentd_does_not_see_are_said),
+	    TEST(another_ca_cannot),
+	    TEST(a_pod_of_another_mesh_cannot),
+	    TEST(a_volume_of_spire_cannot),
 	    TEST(a_job_with_a_classic_sidecar_is_told),
 	    TEST(probes_that_stay_rewritten_are_no_change),
 	    TEST(istiods_own_template_is_no_obstacle),

@@ -115,6 +115,11 @@ static void test_bytes_of_the_environment(void **state)
 	json_object_del(f->pod.env, "A");
 	accepted(f, "PROXY_CONFIG", "concurrency: 2\nstatusPort: 15020\n"); /* YAML may */
 	accepted(f, "ISTIO_METAJSON_A", "{\n\"a\": 1}");
+	/* so may JSON that is only passed on */
+	accepted(f, "ISTIO_META_POD_PORTS", "[\n {\"containerPort\":8080}\r\n]");
+	assert_string_equal(meta_text(f, "POD_PORTS"), "[\n {\"containerPort\":8080}\r\n]");
+	refused(f, "ISTIO_META_POD_PORTS", "[\n{]", "without line breaks");
+	refused(f, "ISTIO_META_A", "\n1", "without line breaks");
 }
 
 static void test_limits_of_labels(void **state)
@@ -319,6 +324,7 @@ static void test_fixed(void **state)
 	    {"JWT_POLICY", "third-party-jwt", "first-party-jwt"},
 	    {"XDS_AUTH_PROVIDER", "", "gcp"},
 	    {"ISTIO_BOOTSTRAP", "", "/tmp/mine.json"},
+	    {"WORKLOAD_IDENTITY_SOCKET_FILE", "socket", "agent.sock"},
 	    {"PROXY_CONFIG", "configPath: ./etc/istio/proxy", "configPath: /tmp"},
 	    {"PROXY_CONFIG", "binaryPath: /usr/local/bin/envoy", "binaryPath: /bin/sh"},
 	    {"PROXY_CONFIG", "customConfigFile: ''", "customConfigFile: /tmp/x"},
@@ -535,7 +541,7 @@ static void test_command_line(void **state)
 
 	accepted(f, "PROXY_CONFIG", "{fileFlushInterval: 250ms, fileFlushMinSizeKb: 64}");
 	refused(f, "PROXY_CONFIG", "fileFlushInterval: 0s", "1ms to 3600s");
-	refused(f, "PROXY_CONFIG", "fileFlushMinSizeKb: -1", "0 to 65535");
+	refused(f, "PROXY_CONFIG", "fileFlushMinSizeKb: 65536", "0 to 65535");
 	refused(f, "HOST_IP", "node-1", "an IP address");
 	accepted(f, "HOST_IP", "fd00::1");
 }
@@ -548,7 +554,7 @@ static void test_ignored_and_unsupported(void **state)
 	    "KUBERNETES_SERVICE_HOST", "FILE_DEBOUNCE_DURATION", "LD_PRELOAD", "PROXY_CONFIG_X"};
 	static const char *const unsupported[] = {"PROV_CERT", "OUTPUT_CERTS", "DNS_PROXY_ADDR",
 	    "DISABLE_ENVOY", "ISTIO_META_ENABLE_SELF_DISCOVERY", "PEER_METADATA_DISCOVERY",
-	    "FILE_MOUNTED_CERTS", "WORKLOAD_IDENTITY_SOCKET_FILE"};
+	    "FILE_MOUNTED_CERTS"};
 	struct fixture *f = *state;
 
 	for (unsigned i = 0; i < sizeof(ignored) / sizeof(*ignored); i++) {
@@ -560,8 +566,8 @@ static void test_ignored_and_unsupported(void **state)
 		accepted(f, unsupported[i], "some value");
 		assert_true(lists(f, "unsupported", unsupported[i]));
 	}
-	accepted(f, "WORKLOAD_IDENTITY_SOCKET_FILE", "socket"); /* what happens anyway */
-	assert_false(lists(f, "unsupported", "WORKLOAD_IDENTITY_SOCKET_FILE"));
+	accepted(f, "FILE_MOUNTED_CERTS", "false"); /* what happens anyway */
+	assert_false(lists(f, "unsupported", "FILE_MOUNTED_CERTS"));
 	accepted(f, "ISTIO_META_AUTO_REGISTER_GROUP", "web"); /* no machine */
 	assert_true(lists(f, "ignored", "ISTIO_META_AUTO_REGISTER_GROUP"));
 	assert_null(meta(f, "AUTO_REGISTER_GROUP"));
@@ -772,6 +778,9 @@ static void test_reserved_by_other_ways(void **state)
 	assert_string_equal(meta_text(f, "app"), "a"); /* as Istio's own golden shows */
 	assert_string_equal(
 	    json_string_value(json_object_get(meta(f, "LABELS"), "NAMESPACE")), "evil");
+	assert_false(lists(f, "ignored", "ISTIO_METAJSON_LABELS.NAMESPACE")); /* it arrives */
+	accepted(f, "ISTIO_METAJSON_X", "{\"NAMESPACE\": \"evil\"}");
+	assert_true(lists(f, "ignored", "ISTIO_METAJSON_X.NAMESPACE"));
 	accepted(f, "ISTIO_METAJSON_ANNOTATIONS", "{\"SERVICE_ACCOUNT\": \"evil\"}");
 	assert_string_equal(meta_text(f, "SERVICE_ACCOUNT"), "web");
 	accepted(f, "PROXY_CONFIG",

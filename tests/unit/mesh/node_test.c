@@ -95,10 +95,10 @@ static void test_proxy_config_has_the_types_of_istio(void **state)
 	assert_null(proxy_config(f, "concurrency"));
 	accepted(f, "ISTIO_CPU_LIMIT", "2"); /* then it is the concurrency */
 	assert_int_equal(json_integer_value(proxy_config(f, "concurrency")), 2);
-	accepted(f, "PROXY_CONFIG", "{concurrency: 0, statNameLength: long}");
+	accepted(f, "PROXY_CONFIG", "{concurrency: 0, statNameLength: 200}");
 	assert_true(json_is_integer(proxy_config(f, "concurrency")));
 	assert_int_equal(json_integer_value(proxy_config(f, "concurrency")), 0);
-	assert_string_equal(json_string_value(proxy_config(f, "statNameLength")), "long");
+	assert_int_equal(json_integer_value(proxy_config(f, "statNameLength")), 200);
 }
 
 static void test_addresses(void **state)
