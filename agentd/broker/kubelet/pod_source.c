@@ -49,12 +49,12 @@ static bool names_admin_port(const char *manifest, unsigned port)
 
 bool pod_source_is_admin(const struct broker_options *o, const struct uuid *pod, unsigned port)
 {
-	char name[UUID_TEXT_SIZE + sizeof(".yaml")];
+	char uid[UUID_TEXT_SIZE], name[UUID_TEXT_SIZE + sizeof(".yaml")];
 	struct broker_content c;
 	struct stat st;
 
-	uuid_format(pod, name);
-	strcat(name, ".yaml");
+	uuid_format(pod, uid);
+	snprintf(name, sizeof(name), "%s.yaml", uid);
 	broker_file_read(&(struct broker_place){.dir = o->manifests, .name = name}, &c);
 	auto_close int fd = c.fd;
 	if (fd < 0 || fstat(fd, &st))
