@@ -146,29 +146,28 @@ static void print_envoys(const json_t *certs)
 static int show_envoys(const struct ctl *c)
 {
 	int status = CTL_USAGE;
-	json_t *page, *certs, *shown;
+	json_t *certs, *answer;
 	const json_t *one;
-	size_t i;
+	size_t i, len;
 
 	if (!c->words[0]) {
 		fprintf(stderr, "agentctl: certs --envoy: of which pod?\n");
 		return status;
 	}
-	page = ctl_envoy_admin(c, "/certs", &status);
+	auto_free char *page = ctl_envoy_admin(c, "/certs", &len, &status);
 	if (!page)
 		return status;
-	certs = envoy_certs_of(page, time(NULL));
+	certs = envoy_certs_of(page, len, time(NULL));
 	json_array_foreach (certs, i, one)
 		if (ctl_list_says_why_not(one))
 			status = CTL_PROBLEM;
-	shown = json_pack("{s:o}", "envoy", ctl_printable(certs));
+	answer = json_pack("{s:O}", "envoy", certs);
 	if (c->json)
-		ctl_print_answer(c, shown);
+		ctl_print_answer(c, answer);
 	else
-		print_envoys(json_object_get(shown, "envoy"));
-	json_decref(shown);
+		print_envoys(certs);
+	json_decref(answer);
 	json_decref(certs);
-	json_decref(page);
 	return status;
 }
 

@@ -1,16 +1,17 @@
 /* config_dump.c - agentctl config-dump POD: the configuration that the pod's Envoy has. */
 #include "commands.h"
+#include "common/mem.h"
 #include "envoy_admin.h"
 #include "show.h"
 
 static int config_dump(const struct ctl *c)
 {
 	int status = CTL_OK;
-	json_t *answer = ctl_envoy_admin(c, "/config_dump", &status);
+	size_t len;
+	auto_free char *dump = ctl_envoy_admin(c, "/config_dump", &len, &status);
 
-	if (answer)
-		ctl_print_answer(c, answer);
-	json_decref(answer);
+	if (dump)
+		ctl_print_text(c, dump, len);
 	return status;
 }
 

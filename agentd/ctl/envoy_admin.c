@@ -6,8 +6,10 @@
  * By evhttp itself: Envoy answers in chunks, and with more than base/http's client takes (16 MiB).
  */
 #include "envoy_admin.h"
+#include "base/json_walk.h"
 #include "common/err.h"
 #include "common/mem.h"
+#include "memory.h"
 #include "one_pod.h"
 #include "show.h"
 #include <dirent.h>
@@ -29,6 +31,7 @@
 #endif
 
 enum { ANSWER_SIZE_MAX = 256 << 20, SILENT_S = 20, SPACES_MAX = 4096, ADMIN_PORT = 15000 };
+static const size_t MEMORY_MAX = (size_t)4 * ANSWER_SIZE_MAX;
 
 /* --- the namespace --- */
 
@@ -115,7 +118,9 @@ static int enter_pod(const json_t *pod, struct err *e)
 struct question {
 	struct event_base *base;
 	int status; /* 0: none */
-	json_t *answer;
+	bool too_long;
+	char *answer;
+	size_t len;
 };
 
 static void on_answer(struct evhttp_request *r, void *ctx)
@@ -125,9 +130,18 @@ static void on_answer(struct evhttp_request *r, void *ctx)
 	const size_t len = body ? evbuffer_get_length(body) : 0;
 
 	q->status = r ? evhttp_request_get_response_code(r) : 0;
+	q->answer = mem_zalloc(len + 1);
+	q->len = len;
 	if (len)
-		q->answer = json_loadb((const char *)evbuffer_pullup(body, -1), len, 0, NULL);
+		evbuffer_remove(body, q->answer, len);
 	event_base_loopbreak(q->base);
+}
+
+static void on_error(enum evhttp_request_error error, void *ctx)
+{
+	struct question *q = ctx;
+
+	q->too_long = error == EVREQ_HTTP_DATA_TOO_LONG;
 }
 
 static void ask(struct question *q, const char *page, const char *host, uint16_t port)
@@ -135,6 +149,7 @@ static void ask(struct question *q, const char *page, const char *host, uint16_t
 	struct evhttp_connection *c = evhttp_connection_base_new(q->base, NULL, host, port);
 	struct evhttp_request *r = evhttp_request_new(on_answer, q);
 
+	evhttp_request_set_error_cb(r, on_error);
 	evhttp_connection_set_timeout(c, SILENT_S);
 	evhttp_connection_set_max_body_size(c, ANSWER_SIZE_MAX);
 	evhttp_add_header(evhttp_request_get_output_headers(r), "Host", "localhost");
@@ -144,8 +159,23 @@ static void ask(struct question *q, const char *page, const char *host, uint16_t
 	evhttp_connection_free(c);
 }
 
+static char *refuse(struct question *q, uint16_t port, struct err *e)
+{
+	if (q->too_long)
+		err_set(e, ERR_PROTOCOL, "port %u of the pod: what answers sent more than %d MiB",
+		    port, ANSWER_SIZE_MAX >> 20);
+	else if (q->status)
+		err_set(e, ERR_PROTOCOL, "port %u of the pod: status %d, and not Envoy's answer",
+		    port, q->status);
+	else
+		err_set(e, ERR_UNAVAILABLE,
+		    "port %u of the pod: no whole answer: does its Envoy run?", port);
+	free(q->answer);
+	return NULL;
+}
+
 /* The caller's; NULL: `e` says why. */
-static json_t *ask_envoy(const json_t *bootstrap, const char *page, struct err *e)
+static char *ask_envoy(const json_t *bootstrap, const char *page, size_t *len, struct err *e)
 {
 	const json_t *at = json_object_get(
 	    json_object_get(json_object_get(bootstrap, "admin"), "address"), "socket_address");
@@ -156,16 +186,10 @@ static json_t *ask_envoy(const json_t *bootstrap, const char *page, struct err *
 
 	ask(&q, page, *host ? host : "127.0.0.1", port);
 	event_base_free(q.base);
-	if (q.status == 200 && json_is_object(q.answer))
-		return q.answer;
-	json_decref(q.answer);
-	if (q.status)
-		err_set(e, ERR_PROTOCOL, "port %u of the pod: status %d, and not Envoy's answer",
-		    port, q.status);
-	else
-		err_set(e, ERR_UNAVAILABLE,
-		    "port %u of the pod: no whole answer: does its Envoy run?", port);
-	return NULL;
+	if (q.status != 200 || !json_walk_is_object(q.answer, q.len))
+		return refuse(&q, port, e);
+	*len = q.len;
+	return q.answer;
 }
 
 bool ctl_envoy_is_known(const json_t *pod)
@@ -174,27 +198,31 @@ bool ctl_envoy_is_known(const json_t *pod)
 }
 
 /* There and back: who is in the pod's network gets no answer of agentd. */
-json_t *ctl_envoy_page(const struct ctl *c, const json_t *pod, const char *page, struct err *e)
+char *ctl_envoy_page(
+    const struct ctl *c, const json_t *pod, const char *page, size_t *len, struct err *e)
 {
 	auto_close int home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	json_t *bootstrap = ctl_bootstrap_of(c, ctl_string(pod, "uid"), e), *answer = NULL;
+	json_t *bootstrap = ctl_bootstrap_of(c, ctl_string(pod, "uid"), e);
+	char *answer = NULL;
 
+	ctl_memory_bound(MEMORY_MAX, "what listens on the pod's admin port answers with too much");
 	if (bootstrap && !enter_pod(pod, e))
-		answer = ask_envoy(bootstrap, page, e);
+		answer = ask_envoy(bootstrap, page, len, e);
 	if (home >= 0)
 		(void)setns(home, CLONE_NEWNET);
 	json_decref(bootstrap);
 	return answer;
 }
 
-json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status)
+char *ctl_envoy_admin(const struct ctl *c, const char *page, size_t *len, int *status)
 {
-	json_t *pod = ctl_one_pod(c, c->words[0], status), *answer;
+	json_t *pod = ctl_one_pod(c, c->words[0], status);
+	char *answer;
 	struct err e;
 
 	if (!pod)
 		return NULL;
-	answer = ctl_envoy_page(c, pod, page, &e);
+	answer = ctl_envoy_page(c, pod, page, len, &e);
 	if (!answer)
 		fprintf(stderr, "agentctl: %s\n", e.msg);
 	*status = answer ? CTL_OK : CTL_PROBLEM;

@@ -1,7 +1,8 @@
 /* envoy_certs.c - each list of each certificate of the page -> its entries. */
 #include "envoy_certs.h"
+#include "common/mem.h"
+#include "envoy_lists.h"
 #include "show.h"
-#include <stdbool.h>
 #include <string.h>
 
 enum { NEAR = 5 }; /* one part in so many of its life */
@@ -28,44 +29,41 @@ static const char *why_not(const json_t *cert, time_t now)
 	return "";
 }
 
-static bool is_there(const json_t *all, const json_t *one)
-{
-	const json_t *there;
-	size_t i;
+struct found {
+	json_t *all, *seen; /* a set */
+	time_t now;
+	size_t left; /* so many more may come */
+};
 
-	json_array_foreach (all, i, there)
-		if (json_equal(there, one))
-			return true;
-	return false;
+static void take_cert(void *ctx, const char *list, const json_t *cert)
+{
+	struct found *f = ctx;
+	const json_t *names = json_object_get(cert, "subject_alt_names");
+	const char *kind = strcmp(list, "ca_cert") ? "chain" : "root";
+	const char *name = ctl_string(json_array_get(names, 0), "uri");
+	const char *serial = ctl_string(cert, "serial_number");
+	const char *end = ctl_string(cert, "expiration_time"), *why = why_not(cert, f->now);
+	auto_free char *key = mem_printf("%s\n%s\n%s\n%s\n%s", kind, name, serial, end, why);
+
+	if (!f->left || json_object_get(f->seen, key))
+		return;
+	f->left--;
+	json_object_set_new(f->seen, key, json_true());
+	json_array_append_new(
+	    f->all, json_pack("{s:s, s:o, s:o, s:o, s:s}", "kind", kind, "name",
+			ctl_printable_string(name), "serial", ctl_printable_string(serial),
+			"not_after", ctl_printable_string(end), "why_not", why));
 }
 
-static void add(json_t *all, const json_t *certs, const char *kind, time_t now)
+json_t *envoy_certs_of(const char *page, size_t len, time_t now)
 {
-	const json_t *cert;
-	size_t i;
+	static const char *const lists[] = {"cert_chain", "ca_cert", NULL};
+	static const char *const keep[] = {
+	    "subject_alt_names", "uri", "serial_number", "valid_from", "expiration_time", NULL};
+	struct found f = {json_array(), json_object(), now, envoy_lists_most(len)};
 
-	json_array_foreach (certs, i, cert) {
-		const json_t *names = json_object_get(cert, "subject_alt_names");
-		json_t *one = json_pack("{s:s, s:s, s:s, s:s, s:s}", "kind", kind, "name",
-		    ctl_string(json_array_get(names, 0), "uri"), "serial",
-		    ctl_string(cert, "serial_number"), "not_after",
-		    ctl_string(cert, "expiration_time"), "why_not", why_not(cert, now));
-
-		if (!is_there(all, one))
-			json_array_append(all, one);
-		json_decref(one);
-	}
-}
-
-json_t *envoy_certs_of(const json_t *page, time_t now)
-{
-	json_t *all = json_array();
-	const json_t *one;
-	size_t i;
-
-	json_array_foreach (json_object_get(page, "certificates"), i, one) {
-		add(all, json_object_get(one, "cert_chain"), "chain", now);
-		add(all, json_object_get(one, "ca_cert"), "root", now);
-	}
-	return all;
+	envoy_lists_read(
+	    &(struct envoy_lists){"certificates", keep, take_cert, lists}, page, len, &f);
+	json_decref(f.seen);
+	return f.all;
 }

@@ -9,7 +9,7 @@
 #include <jansson.h>
 #include <time.h>
 
-/* [{kind ("chain", "root"), name (the first of its SPIFFE ids), serial, not_after, why_not}], all
- * strings, each once; the caller's.  `why_not`: it has ended, or less than a fifth of its life is
- * left; else "". */
-json_t *envoy_certs_of(const json_t *page, time_t now);
+/* Of a page that is JSON: [{kind ("chain", "root"), name (the first of its SPIFFE ids), serial,
+ * not_after, why_not}], all strings that can be printed, each once; the caller's.  `why_not`: it
+ * has ended, or less than a fifth of its life is left; else "". */
+json_t *envoy_certs_of(const char *page, size_t len, time_t now);

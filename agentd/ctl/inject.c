@@ -11,6 +11,7 @@
 #include "inject/stream.h"
 #include "show.h"
 #include "table.h"
+#include "terminal.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,7 @@ static char *read_file(const char *name, size_t *len, struct err *e)
 
 static int write_file(const char *name, const char *text, size_t len, struct err *e)
 {
-	FILE *f = name ? fopen(name, "we") : stdout;
+	FILE *f = name ? fopen(name, "we") : terminal_raw();
 	bool fine = f && fwrite(text, 1, len, f) == len && !fflush(f);
 
 	if (!fine)
@@ -116,9 +117,9 @@ struct inject_config *ctl_inject_config(const struct ctl *c, struct err *e)
 
 /* --- what is said of the pods --- */
 
-static void print_said(const json_t *said)
+static void print_said(json_t *all)
 {
-	json_t *one, *warning;
+	json_t *said = ctl_printable(all), *one, *warning;
 	size_t i, k;
 
 	json_array_foreach (said, i, one) {
@@ -130,6 +131,7 @@ static void print_said(const json_t *said)
 		json_array_foreach (json_object_get(one, "warnings"), k, warning)
 			fprintf(stderr, "agentctl: %s: %s\n", object, json_string_value(warning));
 	}
+	json_decref(said);
 }
 
 static const char *problem_of(const json_t *one)

@@ -7,6 +7,7 @@
 #include "common/err.h"
 #include "common/nearest.h"
 #include "common/version.h"
+#include "terminal.h"
 #include "watch.h"
 #include <getopt.h>
 #include <stdlib.h>
@@ -228,6 +229,7 @@ static int run_into(const struct ctl_command *command, const struct ctl *c, char
 	status = command->run(c);
 	fclose(stdout);
 	stdout = screen;
+	terminal_clean(*text, size);
 	return status;
 }
 
@@ -237,7 +239,8 @@ static int run_drawn(const struct ctl_command *command, const struct ctl *c, cha
 	char *now = NULL;
 	const int status = run_into(command, c, &now);
 
-	ctl_watch_draw(stdout, *before, now);
+	ctl_watch_draw(terminal_raw(), *before, now);
+	fflush(terminal_raw());
 	free(*before);
 	*before = now;
 	return status;
@@ -289,8 +292,10 @@ static int run_words(int argc, char **argv, struct line *l)
 int main(int argc, char **argv)
 {
 	struct line l = {.ctl = {.run = "/run/agentd"}};
-	int status = parse_options(argc, argv, &l);
+	int status;
 
+	terminal_guard();
+	status = parse_options(argc, argv, &l);
 	l.ctl.options = l.given;
 	return status >= 0 ? status : run_words(argc - optind, argv + optind, &l);
 }

@@ -12,3 +12,5 @@ json_t *ctl_printable_string(const char *s);
 json_t *ctl_printable(json_t *value); /* all strings and keys in it */
 /* As -o asks, whatever its strings hold. */
 void ctl_print_answer(const struct ctl *c, const json_t *value);
+/* The same of a text that is JSON (base/json_walk.h), as it goes by. */
+void ctl_print_text(const struct ctl *c, const char *text, size_t len);

@@ -1,5 +1,6 @@
 /* table.c - rows are kept until the widths are known. */
 #include "table.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include <stdarg.h>
 #include <stdbool.h>
@@ -26,8 +27,13 @@ void table_row(struct table *t, ...)
 
 	t->cells = mem_realloc(t->cells, (t->rows + 1) * t->columns * sizeof(*t->cells));
 	va_start(ap, t);
-	for (unsigned i = 0; i < t->columns; i++)
-		t->cells[t->rows * t->columns + i] = mem_strdup(va_arg(ap, const char *));
+	for (unsigned i = 0; i < t->columns; i++) {
+		const char *text = va_arg(ap, const char *);
+		const unsigned size = (unsigned)strlen(text) + 1;
+
+		t->cells[t->rows * t->columns + i] =
+		    err_printable(mem_zalloc(size), size, text, size - 1);
+	}
 	va_end(ap);
 	t->rows++;
 }

@@ -7,11 +7,12 @@
 #pragma once
 #include "command.h"
 #include <jansson.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* To `thing`, of the pod `pod` of /pods: "warming" [{type, name, for_s}], at most 100 of those that
  * warm for a minute or longer; or "warming_unknown", why Envoy could not be asked.  Nothing of a
  * pod whose Envoy never connected. */
 void ctl_warming_add(const struct ctl *c, const json_t *pod, json_t *thing);
-/* Of a /config_dump, at this time of Unix seconds; the caller's. */
-json_t *ctl_warming_of(const json_t *dump, int64_t now_s);
+/* Of a /config_dump, which is JSON, at this time of Unix seconds; the caller's. */
+json_t *ctl_warming_of(const char *dump, size_t len, int64_t now_s);

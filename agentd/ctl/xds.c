@@ -1,5 +1,6 @@
 /* xds.c - agentctl xds [POD], or with --names what of it the pod's Envoy has. */
 #include "commands.h"
+#include "common/err.h"
 #include "common/mem.h"
 #include "envoy_admin.h"
 #include "list.h"
@@ -167,28 +168,40 @@ static void print_table(const json_t *answer)
 	table_print_free(&t);
 }
 
+static int print_names(const struct ctl *c, json_t *names)
+{
+	const int status = xds_names_refused(names) ? CTL_PROBLEM : CTL_OK;
+	json_t *answer = json_pack("{s:O}", "names", names);
+
+	if (c->json)
+		ctl_print_answer(c, answer);
+	else
+		xds_names_print(names);
+	json_decref(answer);
+	return status;
+}
+
 static int show_names(const struct ctl *c)
 {
 	int status = CTL_USAGE;
-	json_t *dump, *names, *shown;
+	json_t *names;
+	struct err e;
+	size_t len;
 
 	if (!c->words[0]) {
 		fprintf(stderr, "agentctl: xds --names: of which pod?\n");
 		return status;
 	}
-	dump = ctl_envoy_admin(c, "/config_dump?include_eds", &status);
+	auto_free char *dump = ctl_envoy_admin(c, "/config_dump?include_eds", &len, &status);
 	if (!dump)
 		return status;
-	names = xds_names_of(dump);
-	shown = json_pack("{s:o}", "names", ctl_printable(names));
-	if (c->json)
-		ctl_print_answer(c, shown);
-	else
-		xds_names_print(json_object_get(shown, "names"));
-	status = xds_names_refused(names) ? CTL_PROBLEM : CTL_OK;
-	json_decref(shown);
+	names = xds_names_of(dump, len, &e);
+	if (!names) {
+		fprintf(stderr, "agentctl: %s\n", e.msg);
+		return CTL_PROBLEM;
+	}
+	status = print_names(c, names);
 	json_decref(names);
-	json_decref(dump);
 	return status;
 }
 

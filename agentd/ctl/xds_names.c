@@ -4,7 +4,9 @@
  * Envoy refused of a whole update is there once more, in an entry without a name.
  */
 #include "xds_names.h"
+#include "common/err.h"
 #include "common/mem.h"
+#include "envoy_lists.h"
 #include "show.h"
 #include "table.h"
 #include <string.h>
@@ -55,6 +57,14 @@ static const char *name_of(const struct list *l, const json_t *entry)
 	return *name ? name : ctl_string(failed, l->name);
 }
 
+enum { LISTS = sizeof(lists) / sizeof(*lists) };
+
+struct found {
+	json_t *names, *refused; /* those that were, a set */
+	size_t left;             /* so many more may come */
+	bool more;
+};
+
 /* True: it was not there yet. */
 static bool note(json_t *seen, const char *type, const char *name)
 {
@@ -63,36 +73,57 @@ static bool note(json_t *seen, const char *type, const char *name)
 	return !json_object_get(seen, key) && !json_object_set_new(seen, key, json_true());
 }
 
-/* `refused`: those that were, a set. */
-static void add(json_t *names, json_t *refused, const struct list *l, const json_t *entry)
+static json_t *shown(const json_t *object, const char *key)
+{
+	return ctl_printable_string(ctl_string(object, key));
+}
+
+static void add(struct found *f, const struct list *l, const json_t *entry)
 {
 	const json_t *error = json_object_get(entry, "error_state"), *versioned = entry;
 	const char *state = l->state, *name = name_of(l, entry);
 
-	if (!json_is_object(entry))
-		return;
 	if (!*state)
 		versioned = state_of_listener(entry, &state);
-	if (json_is_object(error) && !note(refused, l->type, name))
+	if (json_is_object(error) && !note(f->refused, l->type, name))
 		return;
-	json_array_append_new(
-	    names, json_pack("{s:s, s:s, s:s, s:s, s:s}", "type", l->type, "name", name, "state",
-		       json_is_object(error) ? "refused" : state, "version",
-		       ctl_string(versioned, "version_info"), "why", ctl_string(error, "details")));
+	if (f->left)
+		json_array_append_new(f->names,
+		    json_pack("{s:s, s:o, s:s, s:o, s:o}", "type", l->type, "name",
+			ctl_printable_string(name), "state",
+			json_is_object(error) ? "refused" : state, "version",
+			shown(versioned, "version_info"), "why", shown(error, "details")));
+	f->more = !f->left;
+	f->left -= f->left > 0;
 }
 
-json_t *xds_names_of(const json_t *dump)
+static void take_entry(void *ctx, const char *list, const json_t *entry)
 {
-	json_t *names = json_array(), *refused = json_object();
-	const json_t *part, *entry;
-	size_t i, k;
+	const struct list *l = lists;
 
-	json_array_foreach (json_object_get(dump, "configs"), i, part)
-		for (unsigned n = 0; n < sizeof(lists) / sizeof(*lists); n++)
-			json_array_foreach (json_object_get(part, lists[n].key), k, entry)
-				add(names, refused, &lists[n], entry);
-	json_decref(refused);
-	return names;
+	while (strcmp(l->key, list) != 0)
+		l++;
+	add(ctx, l, entry);
+}
+
+json_t *xds_names_of(const char *dump, size_t len, struct err *e)
+{
+	static const char *const keep[] = {"cluster", "endpoint_config", "route_config",
+	    "ecds_filter", "name", "cluster_name", "error_state", "failed_configuration", "details",
+	    "version_info", "active_state", "warming_state", "draining_state", NULL};
+	const char *keys[LISTS + 1] = {NULL};
+	struct found f = {json_array(), json_object(), envoy_lists_most(len), false};
+
+	for (unsigned i = 0; i < LISTS; i++)
+		keys[i] = lists[i].key;
+	envoy_lists_read(&(struct envoy_lists){"configs", keep, take_entry, keys}, dump, len, &f);
+	json_decref(f.refused);
+	if (!f.more)
+		return f.names;
+	json_decref(f.names);
+	err_set(e, ERR_PROTOCOL, "more than %zu names in %zu bytes: not Envoy's answer",
+	    envoy_lists_most(len), len);
+	return NULL;
 }
 
 bool xds_names_refused(const json_t *names)

@@ -7,10 +7,13 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* [{type, name, state, version, why}], all strings, the caller's.  `state`: "active", "warming" and
- * "draining" as Envoy has it, or "refused", with the reason in `why`: the last update of it was,
- * what was there before is in use.
+struct err;
+
+/* Of a dump, which is JSON: [{type, name, state, version, why}], all strings that can be printed,
+ * the caller's.  `state`: "active", "warming" and "draining" as Envoy has it, or "refused", with
+ * the reason in `why`: the last update of it was, what was there before is in use.  NULL: there are
+ * more of them than an Envoy has in a dump of this size (ERR_PROTOCOL).
  */
-json_t *xds_names_of(const json_t *dump);
+json_t *xds_names_of(const char *dump, size_t len, struct err *e);
 bool xds_names_refused(const json_t *names); /* one of them */
-void xds_names_print(const json_t *names);   /* as a table; the strings must be printable */
+void xds_names_print(const json_t *names);   /* as a table */

@@ -1,10 +1,13 @@
 """agentctl as people use it: completion in a real bash, a report without secrets, a screen that is drawn anew."""
+import contextlib
+import http.server
 import json
 import os
 import pty
 import re
 import subprocess
 import tarfile
+import threading
 
 import pytest
 import yaml
@@ -72,6 +75,51 @@ def test_names_are_of_what_was_pushed(node):
         n for n in node.agentd.ctl('xds', 'demo/web', '--names')['names'] if n['state'] == 'refused']) and found)
     assert [n['name'] for n in refused] == ['broken'] and refused[0]['why']
     assert node.agentd.ctl_text('xds', 'demo/web', '--names')[0] == 1
+
+
+CLUSTER = {'version_info': '2026-11-28T20:00:00Z/17', 'last_updated': '2026-11-28T20:00:00.000Z', 'cluster': {
+    '@type': 'type.googleapis.com/envoy.config.cluster.v3.Cluster', 'name': 'outbound|80||a.demo.svc.cluster.local', 'type': 'EDS',
+    'eds_cluster_config': {'eds_config': {'ads': {}, 'initial_fetch_timeout': '0s', 'resource_api_version': 'V3'}, 'service_name': 'a'},
+    'connect_timeout': '10s', 'metadata': {'filter_metadata': {'istio': {'services': [{'host': 'a', 'name': 'a', 'namespace': 'demo'}]}}}}}
+
+
+@contextlib.contextmanager
+def in_place_of_envoy(pod, body):
+    """What the pod's admin port answers to everything, from a process that lives there."""
+    with pod.netns.inside():
+        server = http.server.HTTPServer(('127.0.0.1', 15000), type('Answer', (http.server.BaseHTTPRequestHandler,), {
+            'do_GET': lambda self: (self.send_response(200), self.send_header('Content-Length', str(len(body))), self.end_headers(),
+                                    self.wfile.write(body)), 'log_message': lambda *_: None}))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    lives = subprocess.Popen(pod.netns.command('sleep', '60'))
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        lives.kill()
+        lives.wait()
+
+
+OF_ITSELF = 16 << 20  # a stack of 8 MiB in it
+
+
+def test_an_answer_costs_no_more_than_four_times_its_bytes(node):
+    """As Envoy writes it, and as who listens there instead could: agentctl is root.  With less memory it would be no exit status of its own."""
+    pod = node.pod('web')
+    pod.start_envoy().wait_ready()
+    pod.envoy.stop()
+    listed = {'configs': [{'dynamic_active_clusters': [CLUSTER] * 6_000}]}
+    asked = ('config-dump', '-o', 'yaml'), ('xds', '--names', '-o', 'json'), ('certs', '--envoy')
+    for body, codes in ((json.dumps(listed, indent=1).encode(), {0}),
+                        (b'{"configs":[{"dynamic_listeners":[' + b'{},' * 1_000_000 + b'{}]}]}', {0, 1}),
+                        (b'{"certificates":[{"ca_cert":[' + b'{},' * 1_000_000 + b'{}]}]}', {0, 1}),
+                        (b'{"a":"' + b'x' * (4 << 20) + b'"}', {0}), (b'[' * (4 << 20), {1})):
+        with in_place_of_envoy(pod, body):
+            for noun, *options in asked:
+                r = subprocess.run(['prlimit', f'--data={4 * len(body) + OF_ITSELF}', *node.agentd.program('agentctl'),
+                                    '--run', node.agentd.run, noun, 'demo/web', *options], capture_output=True, check=False)
+                assert r.returncode in codes and (r.stdout or b"not Envoy's answer" in r.stderr), (noun, options, body[:40], r.stderr)
 
 
 def completed(node, *words):

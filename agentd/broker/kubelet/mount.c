@@ -166,32 +166,46 @@ static char *line_of(int fd)
 	return NULL;
 }
 
-/* "<id> <parent> <major:minor> <root> <point> <options> <shared:N ...> - ..." */
+/* "<id> <parent> <major:minor> <root> <point> <options> <shared:N ...> - <type> <source>
+ * <options>", in which a blank of a name is written as \040 */
+static bool root_in(const char *line, char out[PATH_MAX])
+{
+	return sscanf(line, "%*s %*s %*s %4095s", out) == 1;
+}
+
+static bool source_in(const char *line, char out[PATH_MAX])
+{
+	const char *end = strstr(line, " - ");
+
+	return end && sscanf(end, " - %*s %4095s", out) == 1;
+}
+
+static bool says_shared(const char *line)
+{
+	const char *end = strstr(line, " - "), *word = strstr(line, " shared:");
+
+	return end && word && word < end;
+}
+
 bool kubelet_mount_root(int mounted, char out[PATH_MAX])
 {
 	auto_free char *line = line_of(mounted);
 
-	return line && sscanf(line, "%*s %*s %*s %4095s", out) == 1;
+	return line && root_in(line, out);
 }
 
-/* "... - <type> <source> <options>" */
 bool kubelet_mount_source(int mounted, char out[PATH_MAX])
 {
 	auto_free char *line = line_of(mounted);
-	const char *end = line ? strstr(line, " - ") : NULL;
 
-	return end && sscanf(end, " - %*s %4095s", out) == 1;
+	return line && source_in(line, out);
 }
 
 static bool is_shared(int dir)
 {
 	auto_free char *line = line_of(dir);
-	char *end = line ? strstr(line, " - ") : NULL;
 
-	if (!end)
-		return false;
-	*end = '\0';
-	return strstr(line, " shared:");
+	return line && says_shared(line);
 }
 
 bool kubelet_mount_is_seen(const char *dir)

@@ -11,3 +11,6 @@ bool pod_source_is_known(const struct broker_options *o);
  */
 const char *pod_source_of(const struct broker_options *o, const struct uuid *pod);
 bool pod_source_is_manifest(const struct broker_options *o, const struct uuid *pod);
+/* Does the pod's manifest give its Envoy's admin this port (proxyAdminPort)?  One that cannot be
+ * read says nothing. */
+bool pod_source_is_admin(const struct broker_options *o, const struct uuid *pod, unsigned port);

@@ -144,6 +144,11 @@ static void read_data(int volume, struct broker_content *c)
 	broker_file_read(&(struct broker_place){.dir = dir, .name = data}, c);
 }
 
+static bool names_another(const char *text)
+{
+	return strstr(text, "\"driverName\"") && strchr(text, '}') && !strstr(text, driver);
+}
+
 /* What another driver has mounted is not even opened: behind it may be a server, or a process of
  * the pod's owner (FUSE), that never answers.  A file that the kubelet has emptied to write it anew
  * names no driver: it may be of ours. */
@@ -158,7 +163,7 @@ static bool is_of_another(int volume)
 	if (pread(c.fd, text, sizeof(text) - 1, 0) < 0)
 		*text = '\0';
 	close(c.fd);
-	return strstr(text, "\"driverName\"") && strchr(text, '}') && !strstr(text, driver);
+	return names_another(text);
 }
 
 static int foreign(struct err *e)

@@ -196,11 +196,23 @@ static int do_csi_registered(struct broker *b, struct request *q)
 	return requests_node_registered(b->node, q->r->arg, q->why);
 }
 
-/* Health is asked of machines alone. */
+/* Health is asked of machines alone, and never of Envoy's admin. */
+static int check_loopback(const struct broker *b, struct request *q)
+{
+	const unsigned port = q->r->arg >> LINK_DIAL_PORT_SHIFT;
+
+	if (!pod_source_is_manifest(b->options, &q->r->uid))
+		return err_set(q->why, EPERM, "the pod has no manifest");
+	if (pod_source_is_admin(b->options, &q->r->uid, port))
+		return err_set(
+		    q->why, EACCES, "port %u is the admin port of the pod's Envoy", port);
+	return 0;
+}
+
 static int do_dial(struct broker *b, struct request *q)
 {
-	if (q->r->kind == LINK_DIAL_LOOPBACK && !pod_source_is_manifest(b->options, &q->r->uid))
-		return err_set(q->why, EPERM, "the pod has no manifest");
+	if (q->r->kind == LINK_DIAL_LOOPBACK && check_loopback(b, q))
+		return -1;
 	q->given_fd = pod_dial(q->pod, q->r, q->why);
 	return q->given_fd < 0 ? -1 : 0;
 }

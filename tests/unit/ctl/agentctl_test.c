@@ -25,6 +25,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "common/version.h"
+#include "ctl/commands.h"
 
 static char dir[32], program[4096];
 static pid_t server;
@@ -685,6 +686,123 @@ static void a_config_dump_needs_an_envoy_that_was_proven(void **state)
 	remove_bootstrap();
 }
 
+/* ---- each command, and names of all that it reads ---- */
+
+#define RAW "\x1b[2J\x07\xc2\x9b\x7f"
+#define EVIL_POD                                                                                   \
+	"{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{\"name\":\"" EVIL                   \
+	"\",\"namespace\":\"" EVIL "\",\"annotations\":{\"sidecar.istio.io/status\":"              \
+	"\"{\\\"containers\\\":[\\\"istio-proxy\\\"]}\"}},\"spec\":{\"runtimeClassName\":\"" EVIL  \
+	"\",\"hostNetwork\":true,\"containers\":[{\"name\":\"a\"},{\"name\":\"istio-proxy\"}]}}"
+
+static const struct {
+	const char *command, *args[10]; /* of commands.h; words */
+} each[] = {
+    {"status", {"status"}},
+    {"alive", {"alive"}},
+    {"ready", {"ready"}},
+    {"pods", {"pods"}},
+    {"pods", {"pods", "p"}},
+    {"certs", {"certs"}},
+    {"certs", {"certs", RAW}},
+    {"xds", {"xds"}},
+    {"xds", {"xds", "p", "--names"}},
+    {"bootstrap", {"bootstrap", POD_UID}},
+    {"config_dump", {"config-dump", "p"}},
+    {"redirect", {"redirect"}},
+    {"redirect_explain", {"redirect", "explain", "--pod", "p", "1.2.3.4:80"}},
+    {"redirect_trace", {"redirect", "trace"}},
+    {"dns", {"dns"}},
+    {"dns", {"dns", "p", "web"}},
+    {"manifest", {"manifest", "--from", RAW}},
+    {"log", {"log"}},
+    {"log", {"log", RAW}},
+    {"bug_report", {"bug-report", "/nowhere/" RAW}},
+    {"completion", {"completion"}},
+    {"inject", {"inject", "-f", "DIR/pod", "--check", "--config", "DIR/config"}},
+    {"inject", {"inject", "-f", "DIR/skipped", "--config", "DIR/config", "-o", "DIR/to"}},
+    {"uninject", {"uninject", "-f", RAW}},
+    {"preflight", {"preflight", "-f", "DIR/pod"}},
+    {"version", {"version", "--deps"}},
+};
+
+/* With all that it prints looked at. */
+static void run_one(const char *const *args, const char *format)
+{
+	const char *all[16] = {NULL};
+	char *made[16] = {NULL};
+	int n = 0;
+
+	for (; args[n]; n++) {
+		made[n] = strncmp(args[n], "DIR/", 4) ? mem_strdup(args[n])
+						      : mem_printf("%s/%s", dir, args[n] + 4);
+		all[n] = made[n];
+	}
+	if (format && !all[7]) {
+		all[n] = "-o";
+		all[n + 1] = format;
+	}
+	assert_in_range(run_args(all), 0, 4);
+	assert_true(*out || *err || all[7]);
+	for (const char *p = out; *p; p++)
+		assert_true((*p >= ' ' && *p <= '~') || *p == '\n' || *p == '\t');
+	assert_printable(err);
+	for (n = 0; made[n]; n++)
+		free(made[n]);
+}
+
+static void no_command_prints_what_steers_a_terminal(void **state)
+{
+	static const char *const formats[] = {NULL, "json", "yaml"};
+
+	(void)state;
+	serve(200, HOSTILE);
+	auto_free char *pod = write_temporary("pod", EVIL_POD);
+	auto_free char *skipped = write_temporary("skipped", EVIL_POD);
+	auto_free char *config =
+	    write_temporary("config", "{values: {global: {hub: h, tag: 't'}}}\n");
+	auto_free char *to = mem_printf("%s/to", dir);
+	write_bootstrap("{\"node\": {\"id\": \"" EVIL "\xc2\x9b\"}}");
+	for (size_t i = 0; i < sizeof(each) / sizeof(*each); i++)
+		for (size_t k = 0; k < sizeof(formats) / sizeof(*formats); k++)
+			run_one(each[i].args, formats[k]);
+	remove_bootstrap();
+	unlink(pod);
+	unlink(skipped);
+	unlink(config);
+	unlink(to);
+}
+
+/* A new one is looked at, too. */
+static void each_command_was_looked_at(void **state)
+{
+#define NAME(name) #name,
+	static const char *const names[] = {CTL_COMMANDS(NAME)};
+#undef NAME
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		bool there = false;
+
+		for (size_t k = 0; k < sizeof(each) / sizeof(*each); k++)
+			there |= !strcmp(each[k].command, names[i]);
+		if (!there)
+			fail_msg("%s: not in the table above", names[i]);
+	}
+}
+
+/* What has to be the same bytes is. */
+static void what_is_injected_is_not_changed(void **state)
+{
+	static const char text[] = "# \xc3\xa9 \xf0\x9f\x98\x80\nkind: ConfigMap\n";
+	auto_free char *file = write_temporary("file", text);
+
+	(void)state;
+	assert_int_equal(run("uninject", "-f", file), 0);
+	assert_string_equal(out, text);
+	unlink(file);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -710,6 +828,9 @@ int main(void)
 	    test(a_bootstrap_is_what_the_file_says),
 	    test(a_bootstrap_is_found_by_name),
 	    test(a_config_dump_needs_an_envoy_that_was_proven),
+	    test(no_command_prints_what_steers_a_terminal),
+	    test(each_command_was_looked_at),
+	    test(what_is_injected_is_not_changed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

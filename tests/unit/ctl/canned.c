@@ -41,6 +41,13 @@ json_t *ctl_request(const struct ctl *c, const char *method, const char *target,
 	return v;
 }
 
+char *canned_text(const struct ctl *c, const char *page, size_t *len, int *status)
+{
+	json_decref(ctl_request(c, "ENVOY", page, status));
+	*len = answer ? strlen(answer) : 0;
+	return answer ? strdup(answer) : NULL;
+}
+
 /* Sends fd to a temporary file, whose descriptor is returned; *kept brings it back. */
 static int catch_fd(int fd, int *kept)
 {

@@ -12,6 +12,8 @@ struct printed {
 
 /* What the next requests get: JSON text, or NULL and the status of a failure. */
 void canned_answer(const char *json, int failure);
+/* The same as the text that it is, for a ctl_envoy_admin(): "ENVOY page" is then the request. */
+char *canned_text(const struct ctl *c, const char *page, size_t *len, int *status);
 /* "METHOD target" of the last request. */
 const char *canned_request(void);
 

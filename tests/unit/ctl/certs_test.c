@@ -1,5 +1,5 @@
 /* certs_test.c - the table, names of service accounts, why there is no certificate.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/certs.c agentd/ctl/envoy_certs.c
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/envoy_lists.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/certs.c agentd/ctl/envoy_certs.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -134,9 +134,9 @@ static void a_certificate_needs_80_columns(void **state)
 
 /* --- --envoy: what Envoy has, of files, too --- */
 
-json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status)
+char *ctl_envoy_admin(const struct ctl *c, const char *page, size_t *len, int *status)
 {
-	return ctl_request(c, "ENVOY", page, status);
+	return canned_text(c, page, len, status);
 }
 
 static const struct printed *files_of(const char *pod, bool json)

@@ -1,5 +1,5 @@
 /* xds_test.c - streams, types, refusals, and names of pods.
- * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/xds.c agentd/ctl/xds_names.c
+ * LINK: tests/unit/ctl/canned.c agentd/ctl/command.c agentd/ctl/envoy_lists.c agentd/ctl/list.c agentd/ctl/show.c agentd/ctl/table.c agentd/ctl/xds.c agentd/ctl/xds_names.c
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "canned.h"
+#include "common/mem.h"
 #include "ctl/envoy_admin.h"
 #include "ctl/one_pod.h"
 #include "ctl/request.h"
@@ -193,9 +194,9 @@ static void strange_answers_are_survived(void **state)
 
 /* ---- --names: what Envoy says that it has ---- */
 
-json_t *ctl_envoy_admin(const struct ctl *c, const char *page, int *status)
+char *ctl_envoy_admin(const struct ctl *c, const char *page, size_t *len, int *status)
 {
-	return ctl_request(c, "ENVOY", page, status);
+	return canned_text(c, page, len, status);
 }
 
 static const struct printed *names_of(const char *pod, bool json)
@@ -282,6 +283,37 @@ static void a_dump_of_any_shape_is_survived(void **state)
 	}
 }
 
+/* Each takes as much of this process' memory as an Envoy's, and a hundredth of its bytes. */
+static void more_names_than_an_envoy_has_are_refused(void **state)
+{
+	enum { EMPTY = 4000 };
+	auto_free char *dump = mem_zalloc(3 * EMPTY + 100);
+	size_t n = (size_t)sprintf(dump, "{\"configs\":[{\"dynamic_listeners\":[{}");
+
+	(void)state;
+	for (int i = 0; i < EMPTY; i++)
+		n += (size_t)sprintf(dump + n, ",{}");
+	strcpy(dump + n, "]}]}");
+	canned_answer(dump, 0);
+	assert_int_equal(names_of("a", false)->status, CTL_PROBLEM);
+	assert_non_null(strstr(names_of("a", true)->err, "more than 1023 names in 120"));
+}
+
+/* A name that nobody reads, and an entry with more of it than is looked at. */
+static void what_is_large_is_passed_over(void **state)
+{
+	enum { LARGE = 70 * 1024 };
+	auto_free char *dump = mem_zalloc(LARGE + 300);
+	size_t n = (size_t)sprintf(dump, "{\"configs\":[{\"dynamic_listeners\":[{\"name\":\"");
+
+	(void)state;
+	memset(dump + n, 'a', LARGE);
+	strcpy(dump + n + LARGE, "\"},{\"name\":\"b\",\"active_state\":{}}]}]}");
+	canned_answer(dump, 0);
+	assert_string_equal(line(names_of("a", false), 1), "Listener                         ");
+	assert_string_equal(line(names_of("a", false), 2), "Listener  active  b              ");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +328,8 @@ int main(void)
 	    cmocka_unit_test(a_refused_resource_is_a_problem),
 	    cmocka_unit_test(names_are_of_one_pod_that_answers),
 	    cmocka_unit_test(a_dump_of_any_shape_is_survived),
+	    cmocka_unit_test(more_names_than_an_envoy_has_are_refused),
+	    cmocka_unit_test(what_is_large_is_passed_over),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

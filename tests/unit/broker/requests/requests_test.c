@@ -473,6 +473,32 @@ static void test_a_loopback_is_dialled_of_machines_alone(void **state)
 	rig_refused(r, dial, ENOTCONN, "network namespace is not known");
 }
 
+/* As a manifest may write it; Envoy's other ports stay open. */
+static void test_an_admin_port_of_a_manifests_own_is_closed(void **state)
+{
+	static const char *const manifests[] = {
+	    "env:\n  PROXY_CONFIG: '{\"statusPort\": 15020, \"proxyAdminPort\": 16000}'\n",
+	    "env: {PROXY_CONFIG: \"{\\\"proxyAdminPort\\\":\\\"16000\\\"}\"}\n",
+	    "env:\n  PROXY_CONFIG: |\n    proxyAdminPort: 1\n    proxyAdminPort:\n      16e3\n"};
+	struct rig *r = *state;
+	const struct rig_ask other = {.op = LINK_DIAL,
+	    .kind = LINK_DIAL_LOOPBACK,
+	    .arg = AF_INET | 15020u << LINK_DIAL_PORT_SHIFT,
+	    .pod = &rig_pod};
+	struct rig_ask admin = other;
+
+	admin.arg = AF_INET | 16000u << LINK_DIAL_PORT_SHIFT;
+	rig_add(r);
+	rig_shell("mkdir -p %s", r->manifests);
+	for (unsigned i = 0; i < sizeof(manifests) / sizeof(*manifests); i++) {
+		rig_file(rig_at(r, "pods.d/%s.yaml", rig_pod_text), manifests[i]);
+		rig_refused(r, admin, EACCES, "admin port");
+		rig_refused(r, other, ENOTCONN, "network namespace is not known");
+	}
+	rig_file(rig_at(r, "pods.d/%s.yaml", rig_pod_text), "uid: x\n");
+	rig_refused(r, admin, ENOTCONN, "network namespace is not known");
+}
+
 /* Also when nobody reads the answers any more. */
 static void test_what_a_dead_worker_asked_for_is_done(void **state)
 {
@@ -619,6 +645,7 @@ int main(void)
 	    T(test_who_held_most_waits),
 	    T(test_what_only_the_predecessor_added_was_not_added),
 	    T(test_a_loopback_is_dialled_of_machines_alone),
+	    T(test_an_admin_port_of_a_manifests_own_is_closed),
 	    T(test_what_a_dead_worker_asked_for_is_done),
 	    T(test_ready_is_said_once),
 	};
