@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -56,15 +57,15 @@ class Run:
             os.close(to)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             sys.exit(pytest.main([*OPTIONS, *args, os.path.relpath(file)]))
-        self._running[pid] = log
+        self._running[pid] = log, time.monotonic()
 
     def wait(self):
         """For one of them."""
-        pid, status = os.wait()
-        log, code = self._running.pop(pid), os.waitstatus_to_exitcode(status)
+        pid, status, used = os.wait4(-1, 0)
+        (log, start), code = self._running.pop(pid), os.waitstatus_to_exitcode(status)
         text = log.read_text(errors='replace')
         if code != CHOSE_NONE:
-            print(f'-- {log.stem}', text, sep='\n', end='', flush=True)
+            print(f'-- {log.stem}: {time.monotonic() - start:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of CPU', text, sep='\n', end='', flush=True)
         total = TOTAL.findall(text)[-1:]
         self.counts.update({what: int(n) for n, what in re.findall(r'(\d+) (passed|failed|error|skipped)', ''.join(total))})
         self.lines += re.findall(r'^(?:FAILED|ERROR|kept:) .*', text, re.M)
