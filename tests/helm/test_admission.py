@@ -75,7 +75,7 @@ WRONG = {
     'ports': (by_hand({T + 'includeInboundPorts': '80,x'}), f'redirect: {T}includeInboundPorts is "80,x", must be ports (1 to 65535), separated by commas'),
     'big': (by_hand({T + 'excludeInboundPorts': '65536'}), f'redirect: {T}excludeInboundPorts is "65536", must be ports'),
     'zero': (by_hand({T + 'excludeOutboundPorts': '0'}), f'redirect: {T}excludeOutboundPorts is "0", must be ports'),
-    'blank': (by_hand({T + 'includeOutboundPorts': '1, 2'}), f'redirect: {T}includeOutboundPorts is "1, 2", must be ports'),
+    'blank': (by_hand({T + 'includeOutboundPorts': '1 2'}), f'redirect: {T}includeOutboundPorts is "1 2", must be ports'),
     'lines': (by_hand({T + 'includeOutboundPorts': '1\n2'}), f'redirect: {T}includeOutboundPorts must be ports'),
     'range': (by_hand({T + 'excludeOutboundIPRanges': '10.0.0.0/8,10.x'}), f'redirect: {T}excludeOutboundIPRanges: "10.x" is not an address range'),
     'star': (by_hand({T + 'excludeOutboundIPRanges': '*'}), f'redirect: {T}excludeOutboundIPRanges: "*" is not an address range'),
@@ -98,8 +98,9 @@ def test_what_is_refused(policy, name):
 @pytest.mark.parametrize('annotations', [
     {'agentd.node.mesh/redirect': 'none', T + 'includeInboundPorts': 'x'}, {S + 'interceptionMode': 'NONE', T + 'includeInboundPorts': 'x'},
     {'agentd.node.mesh/redirect': 'istio-init', S + 'interceptionMode': 'TPROXY'}, {T + 'includeInboundPorts': '80', T + 'excludeInboundPorts': 'x'},
-    {T + 'includeInboundPorts': '', T + 'includeOutboundIPRanges': '10.0.0.0/8,fd00::/8,192.0.2.1,,::1'}, {T + 'includeInboundPorts': ',080,'}],
-    ids=['none', 'NONE', 'iptables', 'not-looked-at', 'empty', 'zeros'])
+    {T + 'includeInboundPorts': '', T + 'includeOutboundIPRanges': '10.0.0.0/8,fd00::/8,192.0.2.1,,::1'}, {T + 'includeInboundPorts': ',080,'},
+    {T + 'includeOutboundPorts': ' 3306 ,  5432, '}],
+    ids=['none', 'NONE', 'iptables', 'not-looked-at', 'empty', 'zeros', 'blanks'])
 def test_what_a_node_takes_is_taken(policy, annotations):
     assert not policy.denied(by_hand(annotations))
 
