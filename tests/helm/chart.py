@@ -1,5 +1,6 @@
 """What the tests share: the chart's files, helm, Kubernetes' schemas."""
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ CHART = TOP / 'helm' / 'agentd'
 VALUES = Path(__file__).parent / 'values'
 HELM = Path(os.environ.get('HELM', TOP / 'build' / 'gobin' / 'helm'))
 BUILD = Path(os.environ.get('AGENTD_BUILD', TOP / 'build'))
+LABEL = re.compile(r'([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?')
 KUBERNETES = [f'1.{minor}' for minor in range(28, 38)]
 
 
@@ -43,3 +45,4 @@ def only(objects, kind):
 def validate(thing, version):
     """As strictly as the API server with fieldValidation=Strict."""
     assert kubernetes_validate.validate(thing, version, strict=True) == version
+    assert all(LABEL.fullmatch(value) for value in thing['metadata'].get('labels', {}).values()), thing['metadata']['labels']

@@ -101,7 +101,7 @@ def test_what_is_refused(policy, name):
     {'agentd.node.mesh/redirect': 'none', T + 'includeInboundPorts': 'x'}, {S + 'interceptionMode': 'NONE', T + 'includeInboundPorts': 'x'},
     {'agentd.node.mesh/redirect': 'istio-init', S + 'interceptionMode': 'TPROXY'}, {T + 'includeInboundPorts': '80', T + 'excludeInboundPorts': 'x'},
     {T + 'includeInboundPorts': '', T + 'includeOutboundIPRanges': '10.0.0.0/8,fd00::/8,192.0.2.1,,::1'}, {T + 'includeInboundPorts': ',080,'},
-    {T + 'excludeOutboundPorts': '3306, 5432', T + 'excludeInboundPorts': ' 8080,9090 '}],
+    {T + 'includeOutboundPorts': ' 3306 ,  5432, ', T + 'excludeInboundPorts': ' 8080,9090 '}],
     ids=['none', 'NONE', 'iptables', 'not-looked-at', 'empty', 'zeros', 'blanks'])
 def test_what_a_node_takes_is_taken(policy, annotations):
     assert not policy.denied(by_hand(annotations))

@@ -13,6 +13,7 @@ from .prometheus import RULES, DASHBOARD, free_port, panels, prometheus
 
 ALERTS = {r['alert']: r for r in yaml.safe_load(RULES.read_text())['groups'][0]['rules']}
 HEALTHY = {'agentd_control_plane_connected{control_plane="istiod"}': '1x120', 'agentd_csi_registered': '1x120',
+           'agentd_crl_expiry_seconds{control_plane="istiod"}': '500000-60x120', 'agentd_crl_problem{control_plane="istiod"}': '0x120',
            'agentd_root_expiry_seconds{control_plane="istiod"}': '3000000-60x120', 'agentd_broker_silent_seconds': '0x120',
            'istio_agent_cert_expiry_seconds{namespace="demo",pod="web"}': '50000-60x120', 'agentd_worker_restarts_total': '1x120',
            'agentd_csr_requests_total{result="OK"}': '0+1x120', 'agentd_csr_requests_total{result="UNAVAILABLE"}': '3x120',
@@ -30,6 +31,8 @@ HEALTHY = {'agentd_control_plane_connected{control_plane="istiod"}': '1x120', 'a
 # The series in place of the healthy one; counters begin at 0, or increase() would miss the first event.
 BROKEN = {'AgentdControlPlaneNotConnected': ('agentd_control_plane_connected{control_plane="istiod"}', '0x120'),
           'AgentdRootExpires': ('agentd_root_expiry_seconds{control_plane="istiod"}', '1000000-60x120'),
+          'AgentdRevocationListEnds': ('agentd_crl_expiry_seconds{control_plane="istiod"}', '20000-60x120'),
+          'AgentdRevocationListFails': ('agentd_crl_problem{control_plane="istiod"}', '1x120'),
           'AgentdCertificateExpires': ('istio_agent_cert_expiry_seconds{namespace="demo",pod="web"}', '500-1x120'),
           'AgentdCsrsFail': ('agentd_csr_requests_total{result="UNAVAILABLE"}', '0+1x120'),
           'AgentdNotRegistered': ('agentd_csi_registered', '0x120'),

@@ -137,9 +137,9 @@ def test_refusals_are_in_words(made):
 def test_what_is_no_question_is_said_to_the_user(made):
     """A Status is shown, other text is not."""
     directory, injector = made
-    large = {**POD, 'spec': {'containers': [{'name': 'app', 'env': [{'name': f'E{n}', 'value': 'v'} for n in range(30000)]}]}}
+    large = {**POD, 'spec': {'containers': [{'name': 'app', 'env': [{'name': f'E{n}', 'value': 'v'} for n in range(10000)]}]}}
     answer = Api(directory, injector, ours(injector)).ask({'pod': large})[0]
-    assert answer['error'].endswith('failed to call webhook: JSON: more than 100000 values') and answer['code'] == 500
+    assert answer['error'].endswith('failed to call webhook: JSON: more than 30000 values') and answer['code'] == 500
 
 
 def test_who_is_asked(made):

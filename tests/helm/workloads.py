@@ -90,6 +90,7 @@ CASES = {
     **{kind: workload(kind) for kind in ('Deployment', 'DaemonSet', 'StatefulSet', 'ReplicaSet')},
     'Job': workload('Job', 'batch/v1'), 'ReplicationController': workload('ReplicationController', 'v1'),
     'no-namespace': workload('Deployment', namespace=''), 'long': workload('Deployment', name='n' * 62 + '-x'),
+    'cut-at-a-dot': owned('StatefulSet', 'n' * 62 + '.x', app=''), 'cut-at-hyphens': owned('StatefulSet', 'n' * 61 + '--x', app=''),
     'host-network': pod(hostNetwork=True), 'not-wanted': pod({S + 'inject': 'false'}), 'label-no': pod({S + 'inject': 'true'}, {S + 'inject': 'false'}),
 }
 

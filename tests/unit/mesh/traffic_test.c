@@ -348,7 +348,6 @@ static void test_flags_that_mean_nothing_here(void **state)
 	refused("drop_invalid", "maybe", "true or false");
 }
 
-/* security-rules.md 3: 64 of each list. */
 /* As Istio's injector and istio-cni read them. */
 static void test_lists_may_have_blanks(void **state)
 {
@@ -367,6 +366,7 @@ static void test_lists_may_have_blanks(void **state)
 	}
 }
 
+/* security-rules.md 3: 64 of each list. */
 static void test_lists_have_an_end(void **state)
 {
 	static const char *const keys[] = {"istio_inbound_ports", "istio_local_exclude_ports",
