@@ -378,6 +378,8 @@ bool node_set_addresses(struct node *n, const char *const *ips, size_t count)
 	n->placeholder = n->nips == 0;
 	if (n->placeholder)
 		add_address(n, n->context.ipv6 ? "::1" : "127.0.0.1");
+	if (n->placeholder && n->env.settings.dual_stack && n->context.both_families)
+		add_address(n, n->context.ipv6 ? "127.0.0.1" : "::1");
 	if (nbefore && n->nips == nbefore && !memcmp(before, n->ips, nbefore * sizeof(*before)))
 		return false;
 	render(n);
@@ -398,6 +400,11 @@ const void *node_metadata_struct(const struct node *n, size_t *size)
 {
 	*size = n->nbytes;
 	return n->bytes;
+}
+
+bool node_has_addresses(const struct node *n)
+{
+	return !n->placeholder;
 }
 
 bool node_has_family(const struct node *n, bool ipv6)

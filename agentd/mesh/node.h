@@ -28,8 +28,9 @@ struct node_context {
 	const char *node_name;
 	const char *host_ip;                          /* of the node; "" or NULL: not known */
 	const char *istio_namespace, *cluster_domain; /* "istio-system", "cluster.local" */
-	bool ipv6;                    /* family of the placeholder address while none is known */
-	const char *version;          /* agentd's, shown as AGENTD_VERSION; never ISTIO_VERSION */
+	bool ipv6;           /* family of the placeholder address while none is known */
+	bool both_families;  /* the kernel has IPv6: dual-stack has a placeholder of each */
+	const char *version; /* agentd's, shown as AGENTD_VERSION; never ISTIO_VERSION */
 	int64_t ttl_min_s, ttl_max_s; /* bounds of SECRET_TTL (1 h, 24 h) */
 	bool scope_pod;               /* no pod shares its certificate */
 };
@@ -101,4 +102,5 @@ const json_t *node_json(const struct node *n);
 const void *node_metadata_struct(const struct node *n, size_t *size);
 /* Do Envoy's own listeners use IPv6: every address is, or the first with ISTIO_DUAL_STACK. */
 bool node_is_ipv6(const struct node *n);
-bool node_has_family(const struct node *n, bool ipv6); /* among the addresses or the placeholder */
+bool node_has_addresses(const struct node *n); /* false: there are placeholders in their place */
+bool node_has_family(const struct node *n, bool ipv6); /* among the addresses or placeholders */
