@@ -408,6 +408,42 @@ static int read_meta(struct node_reader *r, const struct env_key *row, const cha
 	return 0;
 }
 
+/* In the kernel's spelling; false: no unicast address that others can dial. */
+static bool read_unicast(const char *value, char out[INET6_ADDRSTRLEN])
+{
+	struct in6_addr v6;
+	struct in_addr v4;
+	uint32_t n;
+
+	if (inet_pton(AF_INET6, value, &v6) == 1)
+		return !IN6_IS_ADDR_UNSPECIFIED(&v6) && !IN6_IS_ADDR_LOOPBACK(&v6) &&
+		       !IN6_IS_ADDR_LINKLOCAL(&v6) && !IN6_IS_ADDR_MULTICAST(&v6) &&
+		       inet_ntop(AF_INET6, &v6, out, INET6_ADDRSTRLEN);
+	if (inet_pton(AF_INET, value, &v4) != 1)
+		return false;
+	n = ntohl(v4.s_addr);
+	return n >> 24 && n >> 24 != IN_LOOPBACKNET && n >> 16 != 0xa9fe && n >> 28 < 0xe &&
+	       inet_ntop(AF_INET, &v4, out, INET6_ADDRSTRLEN);
+}
+
+/* Peers dial it: only root may say where a machine is.  INSTANCE_IP wins: keys are walked in the
+ * order of the alphabet. */
+static int read_own_address(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	char address[INET6_ADDRSTRLEN];
+
+	if (!r->pod->machine)
+		return read_ignored(r, row, key, value, e);
+	if (!*value)
+		return 0;
+	if (!read_unicast(value, address))
+		return refusal(key, value, "an IP address that other machines can dial", e);
+	if (!*r->out->settings.address)
+		memcpy(r->out->settings.address, address, sizeof(address));
+	return 0;
+}
+
 /* Only root may: istiod makes an endpoint of the mesh of it (bare-metal-identity.md 4). */
 static int read_registration(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
@@ -510,7 +546,8 @@ static const struct env_key rows[] = {
     ROW("POD_NAME", own, .at = POD(name)),
     ROW("POD_NAMESPACE", own, .at = POD(ns)),
     ROW("SERVICE_ACCOUNT", own, .at = POD(sa)),
-    ROW("INSTANCE_IP", ignored),
+    ROW("INSTANCE_IP", own_address),
+    ROW("ISTIO_SVC_IP", own_address),
 
     /* must be what the control plane has */
     ROW("ISTIOD_SAN", plane_value, .at = PLANE(server_name)),

@@ -46,6 +46,29 @@ static void test_a_machine_may_register(void **state)
 	assert_null(meta(f, "AUTO_REGISTER_GROUP"));
 }
 
+/* Peers dial it: root's word, by the names of Istio's agent and of its tool. */
+static void test_a_machine_says_its_address(void **state)
+{
+	static const char *const bad[] = {"x", "10.77.0", "0.0.0.0", "127.0.0.2", "169.254.1.1",
+	    "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "ff02::1",
+	    "10.77.0.3,10.77.0.4"};
+	struct fixture *f = *state;
+
+	f->pod.machine = true;
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		refused(f, "INSTANCE_IP", bad[i], "can dial");
+		refused(f, "ISTIO_SVC_IP", bad[i], "can dial");
+	}
+	accepted(f, "ISTIO_SVC_IP", "2001:DB8::0:1");
+	assert_string_equal(settings(f)->address, "2001:db8::1");
+	accepted(f, "INSTANCE_IP", "");
+	assert_string_equal(settings(f)->address, "");
+	put(f->pod.env, "ISTIO_SVC_IP", "10.77.0.4");
+	accepted(f, "INSTANCE_IP", "10.77.0.3");
+	assert_string_equal(settings(f)->address, "10.77.0.3");
+	assert_false(lists(f, "ignored", "INSTANCE_IP"));
+}
+
 static void test_limits_of_the_environment(void **state)
 {
 	struct fixture *f = *state;
@@ -344,6 +367,8 @@ static void test_identity_is_the_sources(void **state)
 	refused(f, "SERVICE_ACCOUNT", "admin", "web");
 	accepted(f, "INSTANCE_IP", "10.9.9.9");
 	assert_true(lists(f, "ignored", "INSTANCE_IP"));
+	accepted(f, "ISTIO_SVC_IP", "x");
+	assert_true(lists(f, "ignored", "ISTIO_SVC_IP"));
 	assert_string_equal(meta_text(f, "INSTANCE_IPS"), "127.0.0.1");
 }
 
@@ -834,6 +859,7 @@ int main(void)
 	    TEST(reserved_by_ISTIO_METAJSON),
 	    TEST(reserved_by_other_ways),
 	    TEST(a_machine_may_register),
+	    TEST(a_machine_says_its_address),
 	    TEST(version),
 	};
 
