@@ -14,6 +14,7 @@
 #include "worker/istiod/istiod.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
+#include <string.h>
 
 LOG_SCOPE("pod");
 
@@ -68,25 +69,25 @@ static enum pod_progress progress(void *s, const struct err **why)
 	return pod_file_progress(&((const struct pod_bootstrap *)s)->file, why);
 }
 
-static const json_t *unsupported(const struct pod_bootstrap *b)
+static const json_t *leftovers(const struct pod_bootstrap *b, const char *which)
 {
-	return json_object_get(node_leftovers(b->context->node), "unsupported");
+	return json_object_get(node_leftovers(b->context->node), which);
 }
 
 /* Once for each pod: it is served all the same, and nobody looks. */
-static void say_unsupported(const struct pod_bootstrap *b)
+static void say(const struct pod_bootstrap *b, const char *which, const char *kind)
 {
 	char text[ERR_MSG_SIZE] = "";
 	const json_t *key;
 	size_t i, at = 0;
 
-	json_array_foreach (unsupported(b), i, key)
-		if (at < sizeof(text))
+	json_array_foreach (leftovers(b, which), i, key)
+		if (at < sizeof(text) && !strncmp(json_string_value(key), kind, strlen(kind)))
 			at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
 			    json_string_value(key));
 	if (at)
-		log_warn(
-		    b->context->pod->spec.label, "unsupported keys of its environment: %s", text);
+		log_warn(b->context->pod->spec.label, "%s %s of its environment: %s", which,
+		    *kind ? "annotations" : "keys", text);
 }
 
 static int start(void *s, struct err *e)
@@ -94,7 +95,8 @@ static int start(void *s, struct err *e)
 	struct pod_bootstrap *b = s;
 
 	(void)e;
-	say_unsupported(b);
+	say(b, "unsupported", "");
+	say(b, "ignored", "annotation ");
 	b->file = (struct pod_file){.context = b->context,
 	    .file = LINK_FILE_BOOTSTRAP,
 	    .name = "its bootstrap",
@@ -179,7 +181,7 @@ static void measure(void *s, const char *labels)
 {
 	metric_set(metric_gauge("agentd_pod_unsupported_keys",
 		       "Keys of the pod's environment that agentd has no answer to."),
-	    labels, (double)json_array_size(unsupported(s)));
+	    labels, (double)json_array_size(leftovers(s, "unsupported")));
 }
 
 const struct pod_service pod_bootstrap_service = {

@@ -143,7 +143,6 @@ static void test_bytes_of_the_environment(void **state)
 static void test_limits_of_labels(void **state)
 {
 	struct fixture *f = *state;
-	char key[16];
 
 	put(f->pod.labels, "a b", "v");
 	assert_null(make(f));
@@ -155,13 +154,44 @@ static void test_limits_of_labels(void **state)
 	assert_null(make(f));
 	assert_non_null(strstr(f->e.msg, "annotations"));
 	json_object_clear(f->pod.annotations);
-	for (int i = 0; i < 257; i++) {
-		(void)snprintf(key, sizeof(key), "k%d", i);
+}
+
+/* As many as an API server lets in: 256 KiB of annotations, and labels by the thousand. */
+static void test_many_labels_and_annotations(void **state)
+{
+	static const char *const keys[] = {"ISTIO_METAJSON_LABELS", "ISTIO_METAJSON_ANNOTATIONS"};
+	struct fixture *f = *state;
+	json_t *many = json_object();
+	auto_free char *text = NULL, *value = mem_zalloc((256 << 10) + 2);
+	char key[32];
+
+	for (int i = 0; i < 5000; i++) {
+		(void)snprintf(key, sizeof(key), "example.com/k%d", i);
 		put(f->pod.labels, key, "v");
+		put(many, key, "v");
 	}
-	assert_null(make(f));
-	json_object_del(f->pod.labels, "k0");
+	memset(value, 'x', 256 << 10);
+	put(f->pod.annotations, "one", value);
 	assert_non_null(make(f));
+	assert_int_equal(json_object_size(meta(f, "LABELS")), 5000);
+	text = json_dumps(many, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		accepted(f, keys[i], text);
+		assert_string_equal(meta_text(f, "example.com/k4999"), "v");
+		put(many, "big", value);
+		free(text);
+		text = json_dumps(many, 0);
+		accepted(f, keys[i], text);
+	}
+	json_decref(many);
+	put(f->pod.annotations, "two", value); /* 512 KiB, and the keys */
+	assert_null(make(f));
+	assert_non_null(strstr(f->e.msg, "annotations: more than 524288 bytes in all"));
+	json_object_del(f->pod.annotations, "two");
+	put(f->pod.labels, "one", value);
+	put(f->pod.labels, "two", value);
+	assert_null(make(f));
+	assert_non_null(strstr(f->e.msg, "labels: more than 524288 bytes in all"));
 }
 
 /* --- class: must equal one control plane --- */
@@ -619,6 +649,26 @@ static void test_misspelt_annotations(void **state)
 	assert_true(lists(
 	    f, "ignored", "annotation agentd.node.mesh/scop (nearest: agentd.node.mesh/scope)"));
 	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 2);
+	json_object_clear(f->pod.annotations);
+	put(f->pod.annotations, "traffic.sidecar.istio.io/excludeOutboundPort", "5432");
+	put(f->pod.annotations, "traffic.sidecar.istio.io/includeinboundports", "80");
+	put(f->pod.annotations, "traffic.sidecar.istio.io/excludeInterfaces", "eth1");
+	assert_non_null(make(f));
+	assert_true(lists(f, "ignored",
+	    "annotation traffic.sidecar.istio.io/excludeOutboundPort (nearest: "
+	    "traffic.sidecar.istio.io/excludeOutboundPorts)"));
+	assert_true(lists(f, "ignored",
+	    "annotation traffic.sidecar.istio.io/includeinboundports (nearest: "
+	    "traffic.sidecar.istio.io/includeInboundPorts)"));
+	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 2);
+	for (unsigned i = 0; i < 100; i++) {
+		auto_free char *name = mem_printf("traffic.sidecar.istio.io/x%u", i);
+
+		put(f->pod.annotations, name, "");
+	}
+	assert_non_null(make(f));
+	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 16);
+	json_object_clear(f->pod.annotations);
 	put(f->pod.annotations, "agentd.node.mesh/redirectAccelerate", "loopback");
 	assert_non_null(make(f));
 	assert_true(lists(f, "ignored", "annotation agentd.node.mesh/redirectAccelerate"));
@@ -850,6 +900,7 @@ int main(void)
 	    TEST(ports),
 	    TEST(command_line),
 	    TEST(ignored_and_unsupported),
+	    TEST(many_labels_and_annotations),
 	    TEST(misspelt_annotations),
 	    TEST(empty_is_unset),
 	    TEST(echo),
