@@ -74,20 +74,30 @@ static const json_t *leftovers(const struct pod_bootstrap *b, const char *which)
 	return json_object_get(node_leftovers(b->context->node), which);
 }
 
-/* Once for each pod: it is served all the same, and nobody looks. */
-static void say(const struct pod_bootstrap *b, const char *which, const char *kind)
+/* Those of `which` that begin so; false: there are none. */
+static bool list_leftovers(
+    const struct pod_bootstrap *b, const char *which, const char *begin, char text[ERR_MSG_SIZE])
 {
-	char text[ERR_MSG_SIZE] = "";
 	const json_t *key;
 	size_t i, at = 0;
 
 	json_array_foreach (leftovers(b, which), i, key)
-		if (at < sizeof(text) && !strncmp(json_string_value(key), kind, strlen(kind)))
-			at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
+		if (at < ERR_MSG_SIZE && !strncmp(json_string_value(key), begin, strlen(begin)))
+			at += (size_t)snprintf(text + at, ERR_MSG_SIZE - at, "%s%s", at ? ", " : "",
 			    json_string_value(key));
-	if (at)
-		log_warn(b->context->pod->spec.label, "%s %s of its environment: %s", which,
-		    *kind ? "annotations" : "keys", text);
+	return at;
+}
+
+/* Once for each pod: it is served all the same, and nobody looks. */
+static void say_leftovers(const struct pod_bootstrap *b)
+{
+	const char *subject = b->context->pod->spec.label;
+	char text[ERR_MSG_SIZE];
+
+	if (list_leftovers(b, "unsupported", "", text))
+		log_warn(subject, "unsupported keys of its environment: %s", text);
+	if (list_leftovers(b, "ignored", "annotation ", text))
+		log_warn(subject, "ignored of its annotations: %s", text);
 }
 
 static int start(void *s, struct err *e)
@@ -95,8 +105,7 @@ static int start(void *s, struct err *e)
 	struct pod_bootstrap *b = s;
 
 	(void)e;
-	say(b, "unsupported", "");
-	say(b, "ignored", "annotation ");
+	say_leftovers(b);
 	b->file = (struct pod_file){.context = b->context,
 	    .file = LINK_FILE_BOOTSTRAP,
 	    .name = "its bootstrap",
