@@ -34,7 +34,6 @@ static const struct rule {
     {"ISTIO_INBOUND_PORTS", REDIRECT, "istio_inbound_ports"},
     {"ISTIO_LOCAL_EXCLUDE_PORTS", REDIRECT, "istio_local_exclude_ports"},
     {"ISTIO_SERVICE_CIDR", REDIRECT, "istio_service_cidr"},
-    {"ISTIO_SVC_IP", LEFT, "addresses are read in the pod's network namespace"},
     {"ISTIO_SERVICE", LEFT, "istiod finds the workload's services by its labels"},
     {"PROXY_CONFIG", LEFT, "mesh.yaml has it"},
     {"CANONICAL_SERVICE", LEFT, "istiod takes it from the labels"},

@@ -128,9 +128,10 @@ static void show_registration(const json_t *r)
 	const bool grouped = *ctl_string(r, "group");
 
 	if (json_is_object(r))
-		row("registration", "%s%s%s%s: %s", grouped ? "group " : "", ctl_string(r, "group"),
-		    grouped ? ", entry " : "entry ", ctl_string(r, "entry"),
-		    is_true(r, "registered") ? "registered" : "NOT registered");
+		row("registration", "%s%s%s%s: %s%s", grouped ? "group " : "",
+		    ctl_string(r, "group"), grouped ? ", entry " : "entry ", ctl_string(r, "entry"),
+		    is_true(r, "registered") ? "registered" : "NOT registered",
+		    is_true(r, "elsewhere") ? ", behind NAT" : "");
 }
 
 static void show_health(const json_t *h)

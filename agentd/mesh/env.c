@@ -22,17 +22,26 @@
 static const char key_characters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
 
-enum { JSON_DEPTH_MAX = 32 };
+enum { JSON_DEPTH_MAX = 32, LARGE_MAX = 512 << 10 };
 
 struct limits {
 	const char *what;
 	size_t entries, key, value, total;
 	bool lines; /* line breaks are fine in every value */
 };
-/* security-rules.md 3; the sizes of labels and annotations are the Kubernetes API's. */
+/* security-rules.md 3.  Of labels and annotations an API server takes any number. */
 static const struct limits of_env = {"env", 256, 128, 64 << 10, 256 << 10, false};
-static const struct limits of_labels = {"labels", 256, 317, 64 << 10, 256 << 10, false};
-static const struct limits of_annotations = {"annotations", 256, 317, 256 << 10, 256 << 10, true};
+static const struct limits of_labels = {"labels", SIZE_MAX, 317, LARGE_MAX, LARGE_MAX, false};
+static const struct limits of_annotations = {
+    "annotations", SIZE_MAX, 317, LARGE_MAX, LARGE_MAX, true};
+
+/* Their texts in the environment have the limits of what is in them. */
+static bool is_large(const struct limits *m, const char *key)
+{
+	const struct env_key *row = m == &of_env ? env_key_find(key) : NULL;
+
+	return row && row->large;
+}
 
 static bool valid_key(const struct limits *m, const char *key)
 {
@@ -65,7 +74,7 @@ static bool valid_text(const struct limits *m, const char *key, const json_t *v)
 	size_t n = json_string_length(v);
 	json_t *copy;
 
-	if (n > m->value || strlen(text) != n)
+	if (n > (is_large(m, key) ? LARGE_MAX : m->value) || strlen(text) != n)
 		return false;
 	if (text[strcspn(text, "\r\n")] && !may_have_lines(m, key, text))
 		return false;
@@ -93,8 +102,10 @@ static int check_limits(const struct limits *m, json_t *map, struct err *e)
 		if (!json_is_string(v) || !valid_text(m, key, v))
 			return err_set(e, ERR_INVALID,
 			    "%s: %s refused; allowed: UTF-8 text of at most %zu bytes%s", m->what,
-			    printable, m->value, m->lines ? "" : " without line breaks");
-		total += strlen(key) + json_string_length(v);
+			    printable, is_large(m, key) ? (size_t)LARGE_MAX : m->value,
+			    m->lines ? "" : " without line breaks");
+		if (!is_large(m, key))
+			total += strlen(key) + json_string_length(v);
 	}
 	if (total > m->total)
 		return err_set(e, ERR_INVALID, "%s: more than %zu bytes in all", m->what, m->total);
@@ -304,17 +315,8 @@ static int read_env(struct node_reader *r, json_t *env, struct err *e)
 	return rc;
 }
 
-static void ignore_misspelt(struct node_reader *r, const char *annotation)
-{
-	const char *nearest = env_key_nearest_annotation(annotation);
-
-	if (nearest)
-		json_array_append_new(r->out->ignored,
-		    json_sprintf("annotation %s (nearest: %s)", annotation, nearest));
-}
-
 /* Fields of ProxyConfig and annotations that the list does not know are not agentd's business, but
- * for annotations in our name space. */
+ * for annotations of a closed list. */
 static int read_named(struct node_reader *r, const char *prefix, json_t *map, struct err *e)
 {
 	json_t *sorted = env_sorted(map), *v;
@@ -330,7 +332,7 @@ static int read_named(struct node_reader *r, const char *prefix, json_t *map, st
 		if (!rc && row)
 			rc = row->read(r, row, name, text, e);
 		else if (!rc && map == r->out->annotations)
-			ignore_misspelt(r, key);
+			env_key_check_annotation(r, key);
 	}
 	json_decref(sorted);
 	return rc;

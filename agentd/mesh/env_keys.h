@@ -11,6 +11,7 @@ struct node_reader {
 	const struct node_context *context;
 	const struct node_plane *plane;
 	size_t echo_keys, echo_bytes;
+	unsigned misspelt;
 };
 
 struct env_key {
@@ -22,13 +23,15 @@ struct env_key {
 	const char *allowed; /* "A|B" */
 	double min, max;
 	bool lines; /* the value is JSON or YAML and may have line breaks */
+	bool large; /* labels or annotations: outside of the totals */
 };
 
 /* Keys of the environment by their name, fields of ProxyConfig as "PROXY_CONFIG.field", annotations
  * as "annotation name".  NULL: unknown. */
 const struct env_key *env_key_find(const char *key);
-/* The annotation of ours that `name` is a misspelling of; NULL: it is not in our name space. */
-const char *env_key_nearest_annotation(const char *name);
+/* An annotation of a name space that has a closed list, ours or Istio's for traffic, and not in it:
+ * ignored, with the nearest one that is. */
+void env_key_check_annotation(struct node_reader *r, const char *name);
 
 /* Was the pod served under other settings of the node?  Then `key` is listed as ignored: `own`, the
  * node's word, counts. */

@@ -24,7 +24,8 @@ struct node {
 	char ns[64], name[254], sa[254], locality[POD_LOCALITY_SIZE];
 	char (*ips)[INET6_ADDRSTRLEN]; /* ADDRESSES_MAX at most */
 	size_t nips;
-	bool placeholder; /* of the one in `ips` */
+	bool placeholder; /* none was seen */
+	bool elsewhere;   /* what the owner says is not among those that were */
 	bool captured, dns_captured;
 	char *id;
 	json_t *json;
@@ -340,23 +341,44 @@ static bool is_v6(const char *ip)
 	return strchr(ip, ':') != NULL;
 }
 
+static bool has_address(const struct node *n, const char *ip)
+{
+	for (size_t i = 0; i < n->nips; i++)
+		if (!strcmp(n->ips[i], ip))
+			return true;
+	return false;
+}
+
 /* Only what istiod can parse, and each address once. */
 static void add_address(struct node *n, const char *ip)
 {
 	unsigned char bytes[16];
 
-	if (n->nips == ADDRESSES_MAX || inet_pton(is_v6(ip) ? AF_INET6 : AF_INET, ip, bytes) != 1)
+	if (n->nips == ADDRESSES_MAX || has_address(n, ip) ||
+	    inet_pton(is_v6(ip) ? AF_INET6 : AF_INET, ip, bytes) != 1)
 		return;
-	for (size_t i = 0; i < n->nips; i++)
-		if (!strcmp(n->ips[i], ip))
-			return;
 	n->ips = mem_realloc(n->ips, (n->nips + 1) * sizeof(*n->ips));
 	memset(n->ips[n->nips], 0, sizeof(*n->ips)); /* they are compared as they are */
 	(void)snprintf(n->ips[n->nips++], sizeof(*n->ips), "%s", ip);
 }
 
+static void put_first(struct node *n, const char *ip)
+{
+	char first[INET6_ADDRSTRLEN] = "";
+	size_t at = 0;
+
+	memcpy(first, ip, strlen(ip));
+	while (at < n->nips && strcmp(n->ips[at], ip) != 0)
+		at++;
+	if (at == n->nips && n->nips < ADDRESSES_MAX)
+		n->ips = mem_realloc(n->ips, ++n->nips * sizeof(*n->ips));
+	memmove(n->ips[1], n->ips[0], (at < n->nips ? at : n->nips - 1) * sizeof(*n->ips));
+	memcpy(n->ips[0], first, sizeof(*n->ips));
+}
+
 bool node_set_addresses(struct node *n, const char *const *ips, size_t count)
 {
+	const char *said = n->env.settings.address;
 	const size_t nbefore = n->nips;
 	auto_free char(*before)[INET6_ADDRSTRLEN] = take(n->ips);
 
@@ -366,6 +388,11 @@ bool node_set_addresses(struct node *n, const char *const *ips, size_t count)
 	n->placeholder = n->nips == 0;
 	if (n->placeholder)
 		add_address(n, n->context.ipv6 ? "::1" : "127.0.0.1");
+	if (n->placeholder && n->env.settings.dual_stack && n->context.both_families)
+		add_address(n, n->context.ipv6 ? "127.0.0.1" : "::1");
+	n->elsewhere = *said && !n->placeholder && !has_address(n, said);
+	if (*said)
+		put_first(n, said);
 	if (nbefore && n->nips == nbefore && !memcmp(before, n->ips, nbefore * sizeof(*before)))
 		return false;
 	render(n);
@@ -386,6 +413,16 @@ const void *node_metadata_struct(const struct node *n, size_t *size)
 {
 	*size = n->nbytes;
 	return n->bytes;
+}
+
+bool node_has_addresses(const struct node *n)
+{
+	return !n->placeholder;
+}
+
+bool node_is_elsewhere(const struct node *n)
+{
+	return n->elsewhere;
 }
 
 bool node_has_family(const struct node *n, bool ipv6)

@@ -7,6 +7,7 @@
 #pragma once
 #include "key.h"
 #include "probe_asked.h"
+#include <arpa/inet.h>
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,8 +29,9 @@ struct node_context {
 	const char *node_name;
 	const char *host_ip;                          /* of the node; "" or NULL: not known */
 	const char *istio_namespace, *cluster_domain; /* "istio-system", "cluster.local" */
-	bool ipv6;                    /* family of the placeholder address while none is known */
-	const char *version;          /* agentd's, shown as AGENTD_VERSION; never ISTIO_VERSION */
+	bool ipv6;           /* family of the placeholder address while none is known */
+	bool both_families;  /* the kernel has IPv6: dual-stack has a placeholder of each */
+	const char *version; /* agentd's, shown as AGENTD_VERSION; never ISTIO_VERSION */
 	int64_t ttl_min_s, ttl_max_s; /* bounds of SECRET_TTL (1 h, 24 h) */
 	bool scope_pod;               /* no pod shares its certificate */
 };
@@ -52,7 +54,9 @@ struct node_settings {
 	/* terminationDrainDuration; MINIMUM_DRAIN_DURATION with EXIT_ON_ZERO_ACTIVE_CONNECTIONS */
 	int64_t termination_drain_ms, minimum_drain_ms;
 	bool exit_on_zero;
-	bool registers; /* istiod shall make, or find, its WorkloadEntry */
+	char
+	    address[INET6_ADDRSTRLEN]; /* of a machine, as its owner says; "": the first one seen */
+	bool registers;                /* istiod shall make, or find, its WorkloadEntry */
 	bool merge_envoy_stats, metrics_local_only, stats_compression;
 	bool probe_loopback;       /* probers ask the loopback: the mesh is in mode LOCALHOST */
 	json_t *probers, *scrapes; /* as targets.h says; NULL: none were declared */
@@ -89,8 +93,9 @@ const json_t *node_leftovers(const struct node *n);
  */
 void node_set_captured(struct node *n, bool captured);
 void node_set_dns_captured(struct node *n, bool captured); /* likewise */
-/* The pod's addresses, once they are known; literal, v4 or v6.  False: nothing changed; else
- * everything is rendered again. */
+/* The pod's addresses, once they are known; literal, v4 or v6.  The one that a machine's owner says
+ * comes first, whether it is among them or not.  False: nothing changed; else everything is
+ * rendered again. */
 bool node_set_addresses(struct node *n, const char *const *ips, size_t count);
 
 /* For Envoy and istiod; valid until the next node_set_addresses(). */
@@ -101,4 +106,6 @@ const json_t *node_json(const struct node *n);
 const void *node_metadata_struct(const struct node *n, size_t *size);
 /* Do Envoy's own listeners use IPv6: every address is, or the first with ISTIO_DUAL_STACK. */
 bool node_is_ipv6(const struct node *n);
-bool node_has_family(const struct node *n, bool ipv6); /* among the addresses or the placeholder */
+bool node_has_addresses(const struct node *n); /* false: there are placeholders in their place */
+bool node_is_elsewhere(const struct node *n);  /* what the owner says is none of them (NAT) */
+bool node_has_family(const struct node *n, bool ipv6); /* among the addresses or placeholders */

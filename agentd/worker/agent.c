@@ -39,6 +39,7 @@
 #include "worker/pods/manifest_dir.h"
 #include "worker/pods/pod.h"
 #include <string.h>
+#include <sys/socket.h>
 
 LOG_SCOPE("agent");
 
@@ -205,6 +206,15 @@ static enum link_state place_of_keys(const struct config *c)
 	return strcmp(c->state_keys, "memory") != 0 ? LINK_STATE_CERT : LINK_STATE_CERT_IN_MEMORY;
 }
 
+/* Pods run on the same kernel; in a network namespace of theirs "::" can be bound all the same when
+ * its addresses are switched off. */
+static bool kernel_has_ipv6(void)
+{
+	auto_close int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return fd >= 0;
+}
+
 static void make_planes(struct agent *a)
 {
 	const struct config *c = a->config;
@@ -242,6 +252,7 @@ static void make_planes(struct agent *a)
 	    .istio_namespace = c->istio_namespace,
 	    .cluster_domain = c->cluster_domain,
 	    .ipv6 = !strcmp(c->ip_family, "ipv6"),
+	    .both_families = kernel_has_ipv6(),
 	    .version = version_text,
 	    .ttl_min_s = c->secret_ttl_min_s,
 	    .ttl_max_s = c->secret_ttl_max_s,

@@ -319,10 +319,13 @@ def test_a_disk_that_takes_nothing_is_said(node):
     node.agentd.start()
     machine.wait_credential('issued certificate')
     wait_for('the reason', lambda: "not root's alone" in (machine.shown() or {}).get('why_not', ''))
+    status, text = node.agentd.ctl_text('status')
+    assert status == 1 and f'problem: {machine.pod.label}: the newest certificate is not kept on disk' in text and "not root's alone" in text
     assert machine.pod.wait_served().is_served()
     node.identities.chmod(0o700)
     wait_for('it to be kept', machine.kept.exists)
     wait_for('no problem', lambda: not machine.shown()['why_not'])
+    assert node.agentd.ctl_text('status')[0] == 0
 
 
 @contextlib.contextmanager

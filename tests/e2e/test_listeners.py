@@ -51,3 +51,18 @@ def test_what_listens_and_who_reaches_it(capturing, local):
         ADMIN: {}, DNS: {}, STATUS: {**nothing, READY: 200}, STATS: {} if local else {**nothing, SCRAPE: 200},
         AGENT: {**nothing, READY: 200, SCRAPE: metrics, '/quitquitquit': 403}}
     assert pod.netns.http(STATS, SCRAPE)[0] == 200 and pod.envoy.running()
+
+
+def test_a_first_envoy_listens_on_both_families(node):
+    """Its pod's addresses are not known when its bootstrap is written; without any IPv6 there it runs all the same."""
+    node.agentd.start()
+    both, old = (node.pod(name, env={'ISTIO_DUAL_STACK': 'true', 'METRICS_LOCALHOST_ACCESS_ONLY': local})
+                 for name, local in (('both', 'false'), ('old', 'true')))
+    both.netns.ip('addr', 'add', 'fd00:77::1/64', 'dev', 'eth0', 'nodad')
+    sh(*old.netns.command('sysctl', '-qw', 'net.ipv6.conf.all.disable_ipv6=1'))
+    for pod in both, old:
+        pod.start_envoy().wait_ready()
+    for port in AGENT, STATUS:
+        assert both.netns.http(port, READY, host='fd00:77::1')[0] == both.netns.http(port, READY, host=both.ip)[0] == 200
+    assert both.netns.http(STATS, SCRAPE, host='fd00:77::1')[0] == 200
+    assert old.netns.http(STATS, SCRAPE)[0] == 200

@@ -146,3 +146,30 @@ def test_a_group_that_goes_and_comes(node):
     pod.envoy.kill()
     wait_for('its end', lambda: len(entries(node, 'deleted')) == 3)
     assert not shown(pod)['registration']['registered']
+
+
+def registered_at(pod, address):
+    def is_there():
+        registration = shown(pod).get('registration', {})
+        return registration.get('registered') and registration['entry'] == f'web-{address}-net1'
+    wait_for(f'{pod.label} to be registered at {address}', is_there)
+    return 'behind NAT' in pod.node.agentd.ctl_text('pods', pod.label)[1]
+
+
+def test_the_address_of_a_machine(node):
+    """Where its network leads out, not a container engine's bridge that was there first; or what its owner says, also behind NAT."""
+    node.istiod.order('group', **GROUP)
+    seen, said = node.pod('seen', sa='server-sa', **MACHINE), node.pod('said', sa='server-sa', **{**MACHINE, 'env': {**MACHINE['env'], 'INSTANCE_IP': '192.0.2.9'}})
+    for pod in seen, said:
+        pod.netns.ip('link', 'del', 'eth0')
+        pod.netns.ip('link', 'add', 'docker0', 'type', 'bridge')
+        pod.netns.ip('addr', 'add', '172.17.0.1/16', 'dev', 'docker0')
+        pod.netns.ip('link', 'set', 'docker0', 'up')
+        pod.ip = node.network.plug(pod.netns)
+    node.agentd.start()
+    for pod in seen, said:
+        pod.start_envoy()
+    assert not registered_at(seen, seen.ip)
+    assert registered_at(said, '192.0.2.9')
+    said.write_manifest(env={**MACHINE['env'], 'ISTIO_SVC_IP': said.ip})
+    assert not registered_at(said, said.ip)

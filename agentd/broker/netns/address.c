@@ -3,13 +3,17 @@
  * Not getifaddrs(): a pod may be root in its network namespace and make a million interfaces and
  * addresses there; all of them would be read into our memory.  The order is that of Go's
  * net.Interfaces(), and so of pilot-agent: by interface, IPv4 before IPv6.
+ * A machine has bridges of container engines, and networks that the mesh does not know: there
+ * the interfaces that lead out come first.
  */
 #include "address.h"
 #include "common/err.h"
 #include "common/mem.h"
 #include "netlink.h"
 #include <arpa/inet.h>
+#include <linux/ethtool.h>
 #include <linux/rtnetlink.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <stdbool.h>
 #include <string.h>
@@ -18,13 +22,18 @@
 
 enum { FOUND_MAX = 64 };
 
+/* How well an interface leads out. */
+enum rank { DEFAULT_ROUTE, GATEWAY, NEIGHBOURS, BRIDGE };
+
 struct found {
 	int sock;
 	int asked; /* the interface of `counts` */
 	bool counts;
+	bool has_default[2]; /* of IPv4, IPv6: the kernel tells the best one first */
 	unsigned n;
 	struct {
 		int interface;
+		enum rank rank;
 		struct link_address address;
 	} list[FOUND_MAX]; /* by interface, else as they came */
 };
@@ -100,7 +109,74 @@ static void take_address(void *ctx, struct nlmsghdr *h)
 		add(f, (int)m->ifa_index, &a);
 }
 
-int netns_address_list(struct link_packet *out, struct err *e)
+static bool is_bridge(const struct found *f, int interface)
+{
+	struct ethtool_drvinfo driver = {.cmd = ETHTOOL_GDRVINFO};
+	struct ifreq ifr = {.ifr_ifindex = interface};
+
+	if (ioctl(f->sock, SIOCGIFNAME, &ifr))
+		return false;
+	ifr.ifr_data = (void *)&driver;
+	return !ioctl(f->sock, SIOCETHTOOL, &ifr) && !strcmp(driver.driver, "bridge");
+}
+
+static void take_route(void *ctx, struct nlmsghdr *h)
+{
+	struct found *f = ctx;
+	const struct rtmsg *m = NLMSG_DATA(h);
+	const bool v6 = m->rtm_family == AF_INET6, all = !m->rtm_dst_len;
+	int left = (int)RTM_PAYLOAD(h), interface = 0;
+	bool gateway = all;
+	enum rank rank;
+
+	if (m->rtm_table != RT_TABLE_MAIN || m->rtm_type != RTN_UNICAST)
+		return;
+	for (struct rtattr *r = RTM_RTA(m); RTA_OK(r, left); r = RTA_NEXT(r, left)) {
+		if (r->rta_type == RTA_OIF && RTA_PAYLOAD(r) == sizeof(interface))
+			memcpy(&interface, RTA_DATA(r), sizeof(interface));
+		gateway = gateway || r->rta_type == RTA_GATEWAY || r->rta_type == RTA_VIA;
+	}
+	if (!gateway)
+		return;
+	rank = all && !f->has_default[v6] ? DEFAULT_ROUTE : GATEWAY;
+	f->has_default[v6] |= all;
+	for (unsigned i = 0; i < f->n; i++)
+		if (f->list[i].interface == interface && f->list[i].rank > rank)
+			f->list[i].rank = rank;
+}
+
+/* Of one rank they stay as they are. */
+static void order_by_rank(struct found *f)
+{
+	for (unsigned i = 1; i < f->n; i++)
+		for (unsigned at = i; at && f->list[at - 1].rank > f->list[at].rank; at--) {
+			const typeof(*f->list) next = f->list[at];
+
+			f->list[at] = f->list[at - 1];
+			f->list[at - 1] = next;
+		}
+}
+
+static int put_outward_first(struct found *f)
+{
+	static const struct {
+		struct nlmsghdr h;
+		struct rtmsg m;
+	} question = {.h = {.nlmsg_len = sizeof(question),
+			  .nlmsg_type = RTM_GETROUTE,
+			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP}};
+	const struct netns_netlink_dump dump = {
+	    &question.h, RTM_NEWROUTE, sizeof(struct rtmsg), take_route, f};
+
+	for (unsigned i = 0; i < f->n; i++)
+		f->list[i].rank = is_bridge(f, f->list[i].interface) ? BRIDGE : NEIGHBOURS;
+	if (netns_netlink_dump(f->sock, &dump))
+		return -1;
+	order_by_rank(f);
+	return 0;
+}
+
+int netns_address_list(struct link_packet *out, bool outward_first, struct err *e)
 {
 	static const struct {
 		struct nlmsghdr h;
@@ -113,7 +189,7 @@ int netns_address_list(struct link_packet *out, struct err *e)
 	const struct netns_netlink_dump dump = {
 	    &question.h, RTM_NEWADDR, sizeof(struct ifaddrmsg), take_address, &f};
 
-	if (sock < 0 || netns_netlink_dump(sock, &dump))
+	if (sock < 0 || netns_netlink_dump(sock, &dump) || (outward_first && put_outward_first(&f)))
 		return err_sys(e, "addresses of the pod");
 	out->naddresses = f.n < LINK_ADDRESSES_MAX ? f.n : LINK_ADDRESSES_MAX;
 	for (unsigned i = 0; i < out->naddresses; i++)

@@ -176,12 +176,19 @@ int netns_visit(const struct netns_home *h, int netns, netns_act act, void *ctx,
 
 static int list_addresses(void *ctx, struct err *e)
 {
-	return netns_address_list(ctx, e);
+	return netns_address_list(ctx, false, e);
 }
 
-int netns_describe(const struct netns_home *h, int netns, struct link_packet *out, struct err *e)
+static int list_addresses_of_machine(void *ctx, struct err *e)
 {
-	return netns_visit(h, netns, list_addresses, out, e);
+	return netns_address_list(ctx, true, e);
+}
+
+int netns_describe(
+    const struct netns_home *h, struct netns_looked_at at, struct link_packet *out, struct err *e)
+{
+	return netns_visit(
+	    h, at.netns, at.machine ? list_addresses_of_machine : list_addresses, out, e);
 }
 
 struct named {

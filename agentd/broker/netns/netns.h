@@ -42,5 +42,11 @@ int netns_named(const struct netns_home *h, const char *name, uint64_t cookie);
 /* Runs `act` there; its result.  -1, with `e`, also if it cannot be entered. */
 typedef int (*netns_act)(void *ctx, struct err *e);
 int netns_visit(const struct netns_home *h, int netns, netns_act act, void *ctx, struct err *e);
-/* Fills in the addresses of `out`, as istio-agent.md 8.2 lists them. */
-int netns_describe(const struct netns_home *h, int netns, struct link_packet *out, struct err *e);
+/* Fills in the addresses of `out`, as istio-agent.md 8.2 lists them; a machine's as address.h
+ * orders them. */
+struct netns_looked_at {
+	int netns;
+	bool machine;
+};
+int netns_describe(
+    const struct netns_home *h, struct netns_looked_at at, struct link_packet *out, struct err *e);

@@ -111,7 +111,7 @@ static int look(void *ctx, struct err *e)
 	find_interfaces(v->view->rules(v->view->ctx), v->seen);
 	v->seen->nroutes =
 	    netns_route_list(v->seen->routes, v->seen->interfaces, v->seen->ninterfaces);
-	return netns_address_list(&v->seen->addresses, e);
+	return netns_address_list(&v->seen->addresses, false, e);
 }
 
 /* Subscribed first, so that no change falls between. */

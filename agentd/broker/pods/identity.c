@@ -198,7 +198,8 @@ int pod_identity_check(struct pod_identity *i, struct pod_identity_peer *peer, b
 			return -1;
 		snprintf(out->why, sizeof(out->why), "%s", e->msg);
 	}
-	if (netns_describe(i->all->home, peer->netns, out, e))
+	if (netns_describe(
+		i->all->home, (struct netns_looked_at){peer->netns, peer->machine}, out, e))
 		return -1;
 	out->netns_cookie = peer->id.cookie;
 	learn(i, take_fd(peer->netns), &peer->id, dir);

@@ -51,6 +51,7 @@ struct pod_identity_peer {
 	int conn, netns;
 	struct netns_id id;
 	const char *owner;
+	bool machine; /* it has a manifest */
 };
 /* Is it the pod's?  Fills in `out`: cookie, cgroup id, addresses; cgroup id 0 with `why` when
  * nobody can know, which `require` refuses; takes `netns`.  -1 with a code: ESRCH the peer is gone,

@@ -317,7 +317,7 @@ static enum pods_peer refuse_host(struct err *e)
 enum pods_peer pods_peer(struct pods *ps, struct broker_pod *pod, struct pods_connection c,
     struct link_packet *out, struct err *e)
 {
-	struct pod_identity_peer peer = {.conn = c.conn};
+	struct pod_identity_peer peer = {.conn = c.conn, .machine = c.machine};
 	int rc;
 
 	peer.netns = netns_of(ps->rig.home, c.conn, &peer.id, e);

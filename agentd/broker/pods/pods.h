@@ -58,6 +58,7 @@ enum pods_peer {
 struct pods_connection {
 	int conn;
 	bool require; /* that somebody knows its cgroup */
+	bool machine; /* its pod has a manifest */
 };
 enum pods_peer pods_peer(struct pods *ps, struct broker_pod *pod, struct pods_connection c,
     struct link_packet *out, struct err *e);

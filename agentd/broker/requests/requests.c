@@ -74,7 +74,8 @@ static int do_listen(struct broker *b, struct request *q)
 
 static int do_peer_of(struct broker *b, struct request *q)
 {
-	const struct pods_connection c = {q->fd, q->r->arg == LINK_ATTEST_REQUIRE};
+	const struct pods_connection c = {q->fd, q->r->arg == LINK_ATTEST_REQUIRE,
+	    pod_source_is_manifest(b->options, &q->r->uid)};
 	const enum pods_peer peer = pods_peer(b->pods, q->pod, c, q->reply, q->why);
 
 	if (peer == PODS_PEER_IS) {

@@ -86,13 +86,16 @@ static json_t *clusters(const struct node *n)
 	return all;
 }
 
-/* Of the pod itself, where its owner wants nobody else to see it. */
+/* Of the pod itself, where its owner wants nobody else to see it.  A pod that is not known yet may
+ * have no ::1, and a bind to a missing address is Envoy's end. */
 static json_t *only_local(const struct node *n, json_t *listener, unsigned port)
 {
 	const char *other = node_is_ipv6(n) ? "127.0.0.1" : "::1";
 
 	json_object_set_new(listener, "name", json_sprintf("%s_%u", pieces_loopback(n), port));
 	json_object_set_new(listener, "address", pieces_address(pieces_loopback(n), port));
+	if (!node_has_addresses(n))
+		json_object_del(listener, "additional_addresses");
 	if (json_object_get(listener, "additional_addresses"))
 		json_object_set_new(listener, "additional_addresses",
 		    json_pack("[{s:o}]", "address", pieces_address(other, port)));

@@ -14,6 +14,7 @@
 #include "worker/link/cage.h"
 #include "worker/link/heartbeat.h"
 #include "worker/link/link.h"
+#include "worker/pod/pod_services.h"
 #include "worker/pod/redirect.h"
 #include "worker/pod/served.h"
 #include "worker/pod/shared.h"
@@ -79,6 +80,25 @@ static json_t *dump_pushes(const struct rpc *r)
 	    (json_int_t)f.held, "waiting", (json_int_t)f.waiting, "streams", (int)f.streams);
 }
 
+/* Of many pods the first one's: one disk fails for all of them. */
+static void say_trouble_of_pods(const struct pages_of *of, json_t *all)
+{
+	const struct pod *first = NULL;
+	struct err why, e;
+	unsigned n = 0;
+
+	for (const struct pod *p = pod_first(of->pods); p; p = p->next) {
+		if (!p->services || !pod_services_trouble(p->services, &e) || n++)
+			continue;
+		first = p;
+		why = e;
+	}
+	if (n > 1)
+		say(all, "%s and %u more: %s", first->spec.label, n - 1, why.msg);
+	else if (n)
+		say(all, "%s: %s", first->spec.label, why.msg);
+}
+
 /* What is wrong with the node, or was not done yet and is tried again, of no pod that could say it.
  */
 static json_t *dump_problems(const struct pages_of *of)
@@ -107,6 +127,7 @@ static json_t *dump_problems(const struct pages_of *of)
 		say(all, "%s", above);
 	if ((n = kubelet_troubled(of->kubelet, &why)))
 		say(all, "%u volume%s with a problem: %s", n, n == 1 ? "" : "s", why.msg);
+	say_trouble_of_pods(of, all);
 	for (size_t i = 0; i < s->node.nplanes; i++) {
 		const struct err *e = cert_cache_why_unstored(s->planes[i].certs);
 

@@ -14,6 +14,7 @@
 #include "worker/istiod/istiod.h"
 #include "worker/pods/pod.h"
 #include <stdio.h>
+#include <string.h>
 
 LOG_SCOPE("pod");
 
@@ -68,25 +69,35 @@ static enum pod_progress progress(void *s, const struct err **why)
 	return pod_file_progress(&((const struct pod_bootstrap *)s)->file, why);
 }
 
-static const json_t *unsupported(const struct pod_bootstrap *b)
+static const json_t *leftovers(const struct pod_bootstrap *b, const char *which)
 {
-	return json_object_get(node_leftovers(b->context->node), "unsupported");
+	return json_object_get(node_leftovers(b->context->node), which);
 }
 
-/* Once for each pod: it is served all the same, and nobody looks. */
-static void say_unsupported(const struct pod_bootstrap *b)
+/* Those of `which` that begin so; false: there are none. */
+static bool list_leftovers(
+    const struct pod_bootstrap *b, const char *which, const char *begin, char text[ERR_MSG_SIZE])
 {
-	char text[ERR_MSG_SIZE] = "";
 	const json_t *key;
 	size_t i, at = 0;
 
-	json_array_foreach (unsupported(b), i, key)
-		if (at < sizeof(text))
-			at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
+	json_array_foreach (leftovers(b, which), i, key)
+		if (at < ERR_MSG_SIZE && !strncmp(json_string_value(key), begin, strlen(begin)))
+			at += (size_t)snprintf(text + at, ERR_MSG_SIZE - at, "%s%s", at ? ", " : "",
 			    json_string_value(key));
-	if (at)
-		log_warn(
-		    b->context->pod->spec.label, "unsupported keys of its environment: %s", text);
+	return at;
+}
+
+/* Once for each pod: it is served all the same, and nobody looks. */
+static void say_leftovers(const struct pod_bootstrap *b)
+{
+	const char *subject = b->context->pod->spec.label;
+	char text[ERR_MSG_SIZE];
+
+	if (list_leftovers(b, "unsupported", "", text))
+		log_warn(subject, "unsupported keys of its environment: %s", text);
+	if (list_leftovers(b, "ignored", "annotation ", text))
+		log_warn(subject, "ignored of its annotations: %s", text);
 }
 
 static int start(void *s, struct err *e)
@@ -94,7 +105,7 @@ static int start(void *s, struct err *e)
 	struct pod_bootstrap *b = s;
 
 	(void)e;
-	say_unsupported(b);
+	say_leftovers(b);
 	b->file = (struct pod_file){.context = b->context,
 	    .file = LINK_FILE_BOOTSTRAP,
 	    .name = "its bootstrap",
@@ -179,7 +190,7 @@ static void measure(void *s, const char *labels)
 {
 	metric_set(metric_gauge("agentd_pod_unsupported_keys",
 		       "Keys of the pod's environment that agentd has no answer to."),
-	    labels, (double)json_array_size(unsupported(s)));
+	    labels, (double)json_array_size(leftovers(s, "unsupported")));
 }
 
 const struct pod_service pod_bootstrap_service = {

@@ -502,6 +502,24 @@ static int64_t lock_out_in(const struct pod_identity *i, const struct token *tok
 	return left;
 }
 
+static void not_kept(const struct pod_identity *i, struct err *why)
+{
+	err_set(why, ERR_UNAVAILABLE,
+	    "the newest certificate is not kept on disk, a reboot will need a token: %.120s",
+	    i->keep_why.msg);
+}
+
+/* The pod has all that it needs now, but the node's disk does not take what it needs later. */
+static bool troubles(void *s, struct err *why)
+{
+	const struct pod_identity *i = s;
+
+	if (!i->keep_why.code || i->keep_why.code == EAGAIN)
+		return false;
+	not_kept(i, why);
+	return true;
+}
+
 static void why_not(const struct pod_identity *i, const struct token *token, char why[ERR_MSG_SIZE])
 {
 	struct err e = {0};
@@ -520,10 +538,7 @@ static void why_not(const struct pod_identity *i, const struct token *token, cha
 		    "locked out in %lld min, unless it is renewed or gets a token",
 		    (long long)lock_out_in(i, token) / 60);
 	else if (i->keep_why.code)
-		err_set(&e, ERR_UNAVAILABLE,
-		    "the newest certificate is not kept on disk, a reboot will need a token: "
-		    "%.120s",
-		    i->keep_why.msg);
+		not_kept(i, &e);
 	snprintf(why, ERR_MSG_SIZE, "%s", e.msg);
 }
 
@@ -556,6 +571,7 @@ const struct pod_service pod_identity_service = {
     .size = sizeof(struct pod_identity),
     .start = start,
     .stop = stop,
+    .troubles = troubles,
     .directory = on_directory,
     .token = on_token,
     .certificate = on_certificate,

@@ -279,6 +279,14 @@ static json_t *dump_problems(const struct pod_services *s)
 	return all;
 }
 
+bool pod_services_trouble(const struct pod_services *s, struct err *why)
+{
+	for (size_t i = 0; i < s->started; i++)
+		if (s->rows[i]->troubles && s->rows[i]->troubles(s->of[i], why))
+			return true;
+	return false;
+}
+
 /* problems{service: why}, and what the rows say */
 void pod_services_dump(struct pod_services *s, json_t *o)
 {

@@ -71,6 +71,7 @@ struct pod_service {
 	enum pod_progress (*progress)(void *s, const struct err **why);
 	enum served (*served)(void *s, struct err *why); /* what it gives now (pods/served.h) */
 	enum pod_has (*has)(void *s, const char **why);  /* beyond progress() */
+	bool (*troubles)(void *s, struct err *why);      /* the node, though the pod is served */
 	/* The first row that takes a call (rpc_accept()) has it. */
 	bool (*call)(void *s, struct rpc_stream *st, const char *method);
 	void (*uses)(void *s, int64_t in_use[LIMIT_END]);   /* sets what it knows */
@@ -109,6 +110,7 @@ enum pod_has pod_services_has(const struct pod_services *s, size_t row, const ch
 /* For pages and metrics. */
 /* What it gets now, whether or not it has services: the gravest of all rows, and its reason. */
 enum served pod_services_served(const struct pod *p, struct err *why);
+bool pod_services_trouble(const struct pod_services *s, struct err *why); /* the first row's word */
 void pod_services_dump(struct pod_services *s, json_t *o);
 void pod_services_show(struct pod_services *s, const char *page, json_t *o, const char *name);
 void pod_services_measure(struct pod_services *s, const char *labels);

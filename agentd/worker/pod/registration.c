@@ -109,7 +109,8 @@ static char *entry_name(const struct pod_registration *r)
 	return mem_strdup(n > ENTRY_NAME_MAX ? name + n - ENTRY_NAME_MAX : name);
 }
 
-/* registration{group, entry, registered, why_not} */
+/* registration{group, entry, registered, elsewhere, why_not}; elsewhere: its address, as the owner
+ * says, is none of its network namespace */
 static void dump(void *s, json_t *o)
 {
 	const struct pod_registration *r = s;
@@ -120,8 +121,9 @@ static void dump(void *s, json_t *o)
 		return;
 	entry = entry_name(r);
 	json_object_set_new(o, "registration",
-	    json_pack("{s:s, s:s, s:b, s:s}", "group", metadata(r, group_key), "entry", entry,
-		"registered", c->ads && xds_proxy_connected(c->ads), "why_not", r->why.msg));
+	    json_pack("{s:s, s:s, s:b, s:b, s:s}", "group", metadata(r, group_key), "entry", entry,
+		"registered", c->ads && xds_proxy_connected(c->ads), "elsewhere",
+		node_is_elsewhere(c->node), "why_not", r->why.msg));
 }
 
 const struct pod_service pod_registration_service = {

@@ -122,8 +122,6 @@ static int read_map(json_t **out, const char *key, json_t *v, struct err *e)
 
 	if (!json_is_object(v))
 		return bad(e, key, "must be a map");
-	if (json_object_size(v) > MAP_ENTRIES_MAX)
-		return bad(e, key, "more than 256 entries");
 	json_object_foreach (v, k, value)
 		if (!json_is_string(value))
 			return bad(
@@ -132,9 +130,17 @@ static int read_map(json_t **out, const char *key, json_t *v, struct err *e)
 	return 0;
 }
 
+/* mesh/node bounds the others. */
+static int read_bounded_map(json_t **out, const char *key, json_t *v, struct err *e)
+{
+	if (json_object_size(v) > MAP_ENTRIES_MAX)
+		return bad(e, key, "more than 256 entries");
+	return read_map(out, key, v, e);
+}
+
 static int read_env(struct reader *r, const char *key, json_t *v, struct err *e)
 {
-	return read_map(&r->out->env, key, v, e);
+	return read_bounded_map(&r->out->env, key, v, e);
 }
 
 static int read_labels(struct reader *r, const char *key, json_t *v, struct err *e)
@@ -216,7 +222,7 @@ static int read_locality(struct reader *r, const char *key, json_t *v, struct er
 /* redirect/ reads it. */
 static int read_redirect(struct reader *r, const char *key, json_t *v, struct err *e)
 {
-	return read_map(&r->out->redirect, key, v, e);
+	return read_bounded_map(&r->out->redirect, key, v, e);
 }
 
 static const struct key {

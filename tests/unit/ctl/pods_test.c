@@ -194,7 +194,7 @@ static void one_pod_fits_a_screen(void **state)
 	    "\"health\": {\"state\": \"unhealthy\", \"why\": \"status 500\", \"asked\": 9, "
 	    "\"failed\": 4}, "
 	    "\"registration\": {\"group\": \"vm\", \"entry\": \"vm-1.2.3.4\", \"registered\": "
-	    "false}, "
+	    "false, \"elsewhere\": true}, "
 	    "\"volume\": {\"state\""
 	    ": \"published\", \"problem\": \"\"}}";
 	auto_free char *answer = mem_printf("{\"pods\":[%s]}", pod);
@@ -214,7 +214,7 @@ static void one_pod_fits_a_screen(void **state)
 	    "  connections    5 accepted, 2 refused, 1 wait\n"
 	    "                 refused: netns (2)\n"
 	    "                 not proven: no cgroup\n"
-	    "  registration   group vm, entry vm-1.2.3.4: NOT registered\n"
+	    "  registration   group vm, entry vm-1.2.3.4: NOT registered, behind NAT\n"
 	    "  health         unhealthy: status 500; asked 9 times, 4 in vain\n"
 	    "  redirection    ebpf, strict: in force, OPEN\n"
 	    "                 3 redirected, 2 passed, 1 dropped\n"

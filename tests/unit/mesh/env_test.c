@@ -46,6 +46,29 @@ static void test_a_machine_may_register(void **state)
 	assert_null(meta(f, "AUTO_REGISTER_GROUP"));
 }
 
+/* Peers dial it: root's word, by the names of Istio's agent and of its tool. */
+static void test_a_machine_says_its_address(void **state)
+{
+	static const char *const bad[] = {"x", "10.77.0", "0.0.0.0", "127.0.0.2", "169.254.1.1",
+	    "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1", "ff02::1",
+	    "10.77.0.3,10.77.0.4"};
+	struct fixture *f = *state;
+
+	f->pod.machine = true;
+	for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+		refused(f, "INSTANCE_IP", bad[i], "can dial");
+		refused(f, "ISTIO_SVC_IP", bad[i], "can dial");
+	}
+	accepted(f, "ISTIO_SVC_IP", "2001:DB8::0:1");
+	assert_string_equal(settings(f)->address, "2001:db8::1");
+	accepted(f, "INSTANCE_IP", "");
+	assert_string_equal(settings(f)->address, "");
+	put(f->pod.env, "ISTIO_SVC_IP", "10.77.0.4");
+	accepted(f, "INSTANCE_IP", "10.77.0.3");
+	assert_string_equal(settings(f)->address, "10.77.0.3");
+	assert_false(lists(f, "ignored", "INSTANCE_IP"));
+}
+
 static void test_limits_of_the_environment(void **state)
 {
 	struct fixture *f = *state;
@@ -125,7 +148,6 @@ static void test_bytes_of_the_environment(void **state)
 static void test_limits_of_labels(void **state)
 {
 	struct fixture *f = *state;
-	char key[16];
 
 	put(f->pod.labels, "a b", "v");
 	assert_null(make(f));
@@ -137,13 +159,44 @@ static void test_limits_of_labels(void **state)
 	assert_null(make(f));
 	assert_non_null(strstr(f->e.msg, "annotations"));
 	json_object_clear(f->pod.annotations);
-	for (int i = 0; i < 257; i++) {
-		(void)snprintf(key, sizeof(key), "k%d", i);
+}
+
+/* As many as an API server lets in: 256 KiB of annotations, and labels by the thousand. */
+static void test_many_labels_and_annotations(void **state)
+{
+	static const char *const keys[] = {"ISTIO_METAJSON_LABELS", "ISTIO_METAJSON_ANNOTATIONS"};
+	struct fixture *f = *state;
+	json_t *many = json_object();
+	auto_free char *text = NULL, *value = mem_zalloc((256 << 10) + 2);
+	char key[32];
+
+	for (int i = 0; i < 5000; i++) {
+		(void)snprintf(key, sizeof(key), "example.com/k%d", i);
 		put(f->pod.labels, key, "v");
+		put(many, key, "v");
 	}
-	assert_null(make(f));
-	json_object_del(f->pod.labels, "k0");
+	memset(value, 'x', 256 << 10);
+	put(f->pod.annotations, "one", value);
 	assert_non_null(make(f));
+	assert_int_equal(json_object_size(meta(f, "LABELS")), 5000);
+	text = json_dumps(many, 0);
+	for (unsigned i = 0; i < 2; i++) {
+		accepted(f, keys[i], text);
+		assert_string_equal(meta_text(f, "example.com/k4999"), "v");
+		put(many, "big", value);
+		free(text);
+		text = json_dumps(many, 0);
+		accepted(f, keys[i], text);
+	}
+	json_decref(many);
+	put(f->pod.annotations, "two", value); /* 512 KiB, and the keys */
+	assert_null(make(f));
+	assert_non_null(strstr(f->e.msg, "annotations: more than 524288 bytes in all"));
+	json_object_del(f->pod.annotations, "two");
+	put(f->pod.labels, "one", value);
+	put(f->pod.labels, "two", value);
+	assert_null(make(f));
+	assert_non_null(strstr(f->e.msg, "labels: more than 524288 bytes in all"));
 }
 
 /* --- class: must equal one control plane --- */
@@ -350,6 +403,8 @@ static void test_identity_is_the_sources(void **state)
 	refused(f, "SERVICE_ACCOUNT", "admin", "web");
 	accepted(f, "INSTANCE_IP", "10.9.9.9");
 	assert_true(lists(f, "ignored", "INSTANCE_IP"));
+	accepted(f, "ISTIO_SVC_IP", "x");
+	assert_true(lists(f, "ignored", "ISTIO_SVC_IP"));
 	assert_string_equal(meta_text(f, "INSTANCE_IPS"), "127.0.0.1");
 }
 
@@ -600,6 +655,26 @@ static void test_misspelt_annotations(void **state)
 	assert_true(lists(
 	    f, "ignored", "annotation agentd.node.mesh/scop (nearest: agentd.node.mesh/scope)"));
 	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 2);
+	json_object_clear(f->pod.annotations);
+	put(f->pod.annotations, "traffic.sidecar.istio.io/excludeOutboundPort", "5432");
+	put(f->pod.annotations, "traffic.sidecar.istio.io/includeinboundports", "80");
+	put(f->pod.annotations, "traffic.sidecar.istio.io/excludeInterfaces", "eth1");
+	assert_non_null(make(f));
+	assert_true(lists(f, "ignored",
+	    "annotation traffic.sidecar.istio.io/excludeOutboundPort (nearest: "
+	    "traffic.sidecar.istio.io/excludeOutboundPorts)"));
+	assert_true(lists(f, "ignored",
+	    "annotation traffic.sidecar.istio.io/includeinboundports (nearest: "
+	    "traffic.sidecar.istio.io/includeInboundPorts)"));
+	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 2);
+	for (unsigned i = 0; i < 100; i++) {
+		auto_free char *name = mem_printf("traffic.sidecar.istio.io/x%u", i);
+
+		put(f->pod.annotations, name, "");
+	}
+	assert_non_null(make(f));
+	assert_int_equal(json_array_size(json_object_get(node_leftovers(f->node), "ignored")), 16);
+	json_object_clear(f->pod.annotations);
 	put(f->pod.annotations, "agentd.node.mesh/redirectAccelerate", "loopback");
 	assert_non_null(make(f));
 	assert_true(lists(f, "ignored", "annotation agentd.node.mesh/redirectAccelerate"));
@@ -834,6 +909,7 @@ int main(void)
 	    TEST(ports),
 	    TEST(command_line),
 	    TEST(ignored_and_unsupported),
+	    TEST(many_labels_and_annotations),
 	    TEST(misspelt_annotations),
 	    TEST(empty_is_unset),
 	    TEST(echo),
@@ -843,6 +919,7 @@ int main(void)
 	    TEST(reserved_by_ISTIO_METAJSON),
 	    TEST(reserved_by_other_ways),
 	    TEST(a_machine_may_register),
+	    TEST(a_machine_says_its_address),
 	    TEST(version),
 	};
 

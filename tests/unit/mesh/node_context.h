@@ -25,6 +25,7 @@ static const struct node_context node_context = {
     .node_name = "node-1",
     .istio_namespace = "istio-system",
     .cluster_domain = "cluster.local",
+    .both_families = true,
     .version = "0.1.0",
     .ttl_min_s = 3600,
     .ttl_max_s = 86400,

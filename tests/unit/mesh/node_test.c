@@ -129,6 +129,39 @@ static void test_addresses(void **state)
 	assert_true(node_is_ipv6(f->node));
 }
 
+/* First, among the others or not, as behind NAT. */
+static void test_the_address_that_a_machine_says(void **state)
+{
+	static const char *const ips[] = {"172.17.0.1", "10.77.0.3", "fd00::7"};
+	struct fixture *f = *state;
+	char many[80][INET6_ADDRSTRLEN];
+	const char *all[80];
+
+	f->pod.machine = true;
+	accepted(f, "INSTANCE_IP", "10.77.0.3");
+	assert_string_equal(meta_text(f, "INSTANCE_IPS"), "10.77.0.3,127.0.0.1");
+	assert_false(node_has_addresses(f->node) || node_is_elsewhere(f->node));
+	assert_true(node_set_addresses(f->node, ips, 3));
+	assert_string_equal(meta_text(f, "INSTANCE_IPS"), "10.77.0.3,172.17.0.1,fd00::7");
+	assert_true(node_has_addresses(f->node) && !node_is_elsewhere(f->node));
+	assert_false(node_set_addresses(f->node, ips, 3));
+	node_set_addresses(f->node, ips, 1);
+	assert_string_equal(meta_text(f, "INSTANCE_IPS"), "10.77.0.3,172.17.0.1");
+	assert_true(node_is_elsewhere(f->node));
+	assert_string_equal(
+	    node_id(f->node), "sidecar~10.77.0.3~web-0.demo~demo.svc.cluster.local");
+	for (unsigned i = 0; i < 80; i++) {
+		(void)snprintf(many[i], sizeof(many[i]), "10.1.0.%u", i + 1);
+		all[i] = many[i];
+	}
+	node_set_addresses(f->node, all, 80);
+	assert_memory_equal(meta_text(f, "INSTANCE_IPS"), "10.77.0.3,10.1.0.1,10.1.0.2,", 28);
+	assert_string_equal(strrchr(meta_text(f, "INSTANCE_IPS"), ','), ",10.1.0.63");
+	/* no reason for listeners that cannot be bound */
+	accepted(f, "INSTANCE_IP", "2001:db8::9");
+	assert_false(node_is_ipv6(f->node));
+}
+
 static void test_dual_stack_takes_the_first_family(void **state)
 {
 	static const char *const ips[] = {"fd00::7", "10.0.0.7"};
@@ -375,6 +408,7 @@ int main(void)
 	    TEST(node_of_a_plain_pod),
 	    TEST(proxy_config_has_the_types_of_istio),
 	    TEST(addresses),
+	    TEST(the_address_that_a_machine_says),
 	    TEST(dual_stack_takes_the_first_family),
 	    TEST(many_addresses_are_cut),
 	    TEST(cluster_name),

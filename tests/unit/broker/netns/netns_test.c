@@ -70,6 +70,38 @@ static void test_addresses_are_those_of_pilot_agent(void **state)
 	close(l);
 }
 
+/* Container engines make bridges before the network comes. */
+static void test_a_machine_s_addresses_begin_where_its_routes_lead(void **state)
+{
+	static const char commands[] =
+	    "ip link set lo up && ip link add docker0 type bridge && ip link add br1 type bridge "
+	    "&& "
+	    "for i in a b c; do ip link add ${i}0 type veth peer name ${i}1; done && "
+	    "for i in docker0 br1 a0 a1 b0 b1 c0 c1; do ip link set $i up; done && "
+	    "ip addr add 172.17.0.1/16 dev docker0 && ip addr add 172.18.0.1/16 dev br1 && "
+	    "ip addr add 10.1.0.1/24 dev a0 && ip addr add 10.2.0.1/24 dev b0 && "
+	    "ip addr add 10.3.0.1/24 dev c0 && ip -6 addr add fd00::c/64 dev c0 nodad";
+	struct rig *r = *state;
+	int l = make_listener(r);
+	struct peer p = peer_new(r, l, commands);
+	struct link_packet reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
+
+	expect_addresses(&reply, "172.17.0.1 172.18.0.1 10.1.0.1 10.2.0.1 10.3.0.1 fd00::c");
+	rig_shell("mkdir -p %s", r->manifests);
+	rig_file(rig_at(r, "pods.d/%s.yaml", rig_pod_text), "uid: x\n");
+	reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
+	expect_addresses(&reply, "10.1.0.1 10.2.0.1 10.3.0.1 fd00::c 172.17.0.1 172.18.0.1");
+	rig_shell("nsenter --target %d --net sh -c '"
+		  "ip route add default via 10.3.0.9 metric 100 && "
+		  "ip route add default via 10.1.0.9 metric 200 && "
+		  "ip route add 10.99.0.0/16 via 172.18.0.9 dev br1'",
+	    p.pid);
+	reply = rig_ask(r, peer_of(&rig_pod, p.accepted), NULL);
+	expect_addresses(&reply, "10.3.0.1 fd00::c 172.18.0.1 10.1.0.1 10.2.0.1 172.17.0.1");
+	peer_end(&p);
+	close(l);
+}
+
 /* A pod may be root in its namespace and make more than anybody wants to read. */
 static void test_addresses_are_bounded(void **state)
 {
@@ -291,6 +323,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, rig_setup, rig_teardown)
 	    T(test_cookie_is_the_one_the_worker_sees),
 	    T(test_addresses_are_those_of_pilot_agent),
+	    T(test_a_machine_s_addresses_begin_where_its_routes_lead),
 	    T(test_addresses_are_bounded),
 	    T(test_a_dead_peer_still_has_a_namespace),
 	    T(test_the_nodes_own_namespace_is_refused),

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #define ENDPOINT "load_assignment.endpoints.0.lb_endpoints.0.endpoint.address."
+#define OTHER_ADDRESS "additional_addresses.0.address.socket_address.address"
 #define MANAGER "filter_chains.0.filters.0.typed_config."
 
 /* The dots of the extension's name are no path. */
@@ -327,13 +328,42 @@ static void test_families(void **state)
 	b = render(f);
 	assert_null(at(listener(b, "0.0.0.0_15021"), "additional_addresses"));
 	json_decref(b);
-	b = rendered_with(f, "ISTIO_DUAL_STACK", "true"); /* a bind to a missing family is fatal */
+	b = rendered_with(f, "ISTIO_DUAL_STACK", "true");
+	node_set_addresses(f->node, both, 2);
+	json_decref(b);
+	b = render(f);
+	text_at(listener(b, "0.0.0.0_15021"), OTHER_ADDRESS, "::");
+	json_decref(b);
+	node_set_addresses(f->node, both, 1);
+	b = render(f);
 	assert_null(at(listener(b, "0.0.0.0_15021"), "additional_addresses"));
 	json_decref(b);
-	node_set_addresses(f->node, both, 2);
+}
+
+/* Its addresses are not known yet; a bind to a family that the kernel lacks is fatal. */
+static void test_families_of_a_first_envoy(void **state)
+{
+	static const char *const names[] = {"0.0.0.0_15020", "0.0.0.0_15021", "0.0.0.0_15090"};
+	struct fixture *f = *state;
+	struct node_context old = node_context, six = node_context;
+	json_t *b;
+
+	put(f->pod.env, "ISTIO_DUAL_STACK", "true");
+	assert_non_null(make(f));
 	b = render(f);
-	text_at(listener(b, "0.0.0.0_15021"),
-	    "additional_addresses.0.address.socket_address.address", "::");
+	for (unsigned i = 0; i < 3; i++)
+		text_at(listener(b, names[i]), OTHER_ADDRESS, "::");
+	json_decref(b);
+	old.both_families = false;
+	assert_non_null(make_in(f, &old));
+	b = render(f);
+	for (unsigned i = 0; i < 3; i++)
+		assert_null(at(listener(b, names[i]), "additional_addresses"));
+	json_decref(b);
+	six.ipv6 = true;
+	assert_non_null(make_in(f, &six));
+	b = render(f);
+	text_at(listener(b, "::_15021"), OTHER_ADDRESS, "0.0.0.0");
 	json_decref(b);
 }
 
@@ -420,11 +450,12 @@ static void test_local_metrics(void **state)
 	b = rendered_with(f, "METRICS_LOCALHOST_ACCESS_ONLY", "true");
 	text_at(listener(b, "127.0.0.1_15090"), "address.socket_address.address", "127.0.0.1");
 	assert_null(listener(b, "0.0.0.0_15090"));
+	/* not known yet: the pod may have no ::1 */
+	assert_null(at(listener(b, "127.0.0.1_15090"), "additional_addresses"));
 	json_decref(b);
 	node_set_addresses(f->node, both, 2);
 	b = render(f);
-	text_at(listener(b, "127.0.0.1_15090"),
-	    "additional_addresses.0.address.socket_address.address", "::1");
+	text_at(listener(b, "127.0.0.1_15090"), OTHER_ADDRESS, "::1");
 	json_decref(b);
 }
 
@@ -563,6 +594,7 @@ int main(void)
 	    TEST(probers),
 	    TEST(ports),
 	    TEST(families),
+	    TEST(families_of_a_first_envoy),
 	    TEST(stats),
 	    TEST(secure_ports),
 	    TEST(own_ports),

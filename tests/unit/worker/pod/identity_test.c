@@ -356,6 +356,8 @@ static void the_clock_is_set(void **state)
 
 static void what_is_issued_is_kept(void **state)
 {
+	struct err e;
+
 	(void)state;
 	begin(true);
 	world.token = true;
@@ -365,10 +367,15 @@ static void what_is_issued_is_kept(void **state)
 	assert_string_equal(fake_link_identity(shared.link), "KEY 1CERT 1 0 100");
 	fake_link_identity_done(shared.link, &pod.spec.uid, ENOSPC, "No space left on device");
 	assert_non_null(strstr(said("why_not"), "No space left on device"));
+	assert_true(row->troubles(s, &e) && strstr(e.msg, "No space left on device"));
 	shows("CERT 1 0 100"); /* it is good all the same */
+	later(1);
+	fake_link_identity_done(shared.link, &pod.spec.uid, EAGAIN, "many at once");
+	assert_false(row->troubles(s, &e)); /* a moment's */
 	later(1);
 	fake_link_identity_done(shared.link, &pod.spec.uid, 0, NULL);
 	assert_string_equal(said("why_not"), "");
+	assert_false(row->troubles(s, &e));
 	later(50);
 	file(LINK_FOLLOW_KEPT, "KEY 1CERT 1 0 100");
 	assert_string_not_equal(said("off_until"), "1970-01-01T00:00:10Z");

@@ -31,6 +31,7 @@ static struct {
 	char told[64];                 /* "ready, held, degraded, " */
 	enum pod_progress progress[2]; /* of the first row, of the third */
 	enum served served[2];
+	bool troubled;
 } world;
 
 /* --- in place of the neighbours --- */
@@ -208,6 +209,13 @@ static unsigned count(void *s)
 	return strcmp(((struct its *)s)->name, "third") == 0 ? 3 : 0;
 }
 
+static bool troubles(void *s, struct err *why)
+{
+	if (world.troubled)
+		err_set(why, ERR_UNAVAILABLE, "%s's disk", ((struct its *)s)->name);
+	return world.troubled;
+}
+
 #define OFTEN                                                                                      \
 	.size = sizeof(struct its), .stop = stop, .directory = directory,                          \
 	.redirected = redirected, .netns = netns, .addresses = addresses,                          \
@@ -236,6 +244,7 @@ static const struct pod_service third = {.name = "third",
     OFTEN,
     .call = call,
     .uses = uses,
+    .troubles = troubles,
     .served = served,
     .progress = progress,
     .page = "one",
@@ -417,6 +426,11 @@ static void the_rows_together_say_whether_it_is_served(void **state)
 		assert_int_equal(pod_services_served(&pod, &why), cases[i].all);
 		assert_string_equal(why.msg, cases[i].why);
 	}
+	struct err trouble = {0};
+	assert_false(pod_services_trouble(pod.services, &trouble));
+	world.troubled = true;
+	assert_true(pod_services_trouble(pod.services, &trouble));
+	assert_string_equal(trouble.msg, "third's disk");
 	pod.services = NULL;
 	err_set(&pod.state, ERR_INVALID, "refused");
 	struct err why = {0};

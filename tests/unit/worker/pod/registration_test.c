@@ -20,7 +20,7 @@ static void *s;
 static struct node_settings settings;
 static json_t *metadata, *node;
 static struct xds_listener istiod;
-static bool connected;
+static bool connected, elsewhere;
 static unsigned told;
 
 /* --- in place of the neighbours --- */
@@ -47,6 +47,12 @@ const json_t *node_json(const struct node *n)
 {
 	(void)n;
 	return node;
+}
+
+bool node_is_elsewhere(const struct node *n)
+{
+	(void)n;
+	return elsewhere;
 }
 
 void pod_tell_progress(struct pod_context *c)
@@ -94,6 +100,7 @@ static void entry_is(const char *expected)
 	row->dump(s, o);
 	r = json_object_get(o, "registration");
 	assert_string_equal(json_string_value(json_object_get(r, "entry")), expected);
+	assert_int_equal(json_is_true(json_object_get(r, "elsewhere")), elsewhere);
 	json_decref(o);
 }
 
@@ -175,6 +182,9 @@ static void test_the_name_of_the_entry(void **state)
 	json_object_del(metadata, "AUTO_REGISTER_GROUP");
 	json_object_set_new(metadata, "WORKLOAD_ENTRY", json_string("db"));
 	entry_is("db");
+	elsewhere = true;
+	entry_is("db");
+	elsewhere = false;
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
