@@ -27,7 +27,8 @@ import tests.kubelet.server  # noqa: E402, F401
 HERE = Path(__file__).parent
 FAILED = Path(os.environ.get('AGENTD_BUILD', 'build')) / 'failed'
 # What takes longest first, so that none of it is alone at the end: the largest files, and a few that are small.
-FIRST = ['test_memory', 'test_pace', 'test_redirect_differential', 'test_csi_life', 'test_pushes', 'test_full_node', 'test_redirect_sockets']
+FIRST = ['test_memory', 'test_pace', 'test_redirect_differential', 'test_csi_life', 'test_pushes', 'test_full_node', 'test_redirect_sockets',
+         'test_succession', 'test_waits', 'test_work', 'test_traffic', 'test_redirect_audit', 'test_systemd_strict']
 # Hypothesis works without its plugin, whose import costs each file as much as pytest's.
 OPTIONS = ['-p', 'no:cacheprovider', '-p', 'no:hypothesispytest', '-q', '--tb=short', '--timeout', '600', '--durations', '3']
 CHOSE_NONE = 5

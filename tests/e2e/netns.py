@@ -93,6 +93,8 @@ class Netns:
         self._pool = None
         sh('ip', 'netns', 'add', name)
         self.ip('link', 'set', 'lo', 'up')
+        with self.inside():  # an address of IPv6 is there at once, not when nobody has answered for a second or two
+            Path('/proc/sys/net/ipv6/conf/default/accept_dad').write_text('0')
 
     def command(self, *argv):
         """argv that runs inside; not ip(8)'s own way, which remounts / and /sys: impossible in a chroot."""

@@ -37,7 +37,6 @@ def pins(table):  # noqa: F811
     live(pod)
     assert peer.call(sockets.dial, pod.ip, 8080)['port'] == 15006
     # For addresses that come it looks once more, 100 ms later, and mends things unsaid.
-    wait_for('its addresses to stay', lambda: not sh(*pod.netns.command('ip', '-6', 'address', 'show', 'tentative')))
     wait_for('agentd to have looked', lambda: is_still(pod))
     return next((pod.node.dir / 'bpf' / 'agentd').iterdir())
 

@@ -160,3 +160,26 @@ def test_the_man_page_has_every_key_of_a_manifest():
     page = (TOP / 'build/man/agentd-manifest.5').read_text().replace('\\', '')
     assert len(keys) >= 12 and len(traffic) >= 15
     assert [k for k in keys | traffic if not re.search(rf'fB{k}fR', page)] == []
+
+
+def test_a_fuzz_target_is_left_out_until_what_it_is_made_of_changes(tmp_path):
+    files = {'tests/fuzz/a_fuzz.c': '#include "a.h"\n', 'tests/fuzz/corpus/a/seed': 'x', 'tests/fuzz/b_fuzz.c': '',
+             'agentd/a.h': 'int a(void);\nint a_elsewhere(void);\n', 'agentd/a.c': '#include "deep.h"\n', 'agentd/deep.h': '',
+             'agentd/other.c': 'int a_elsewhere(void)\n{\n}\n', 'agentd/none.c': ''}
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    passed = tmp_path / 'tests/tools/passed'
+    passed.parent.mkdir()
+    shutil.copy(TOP / 'tests/tools/passed', passed)
+
+    def new(*how):
+        lines = sh(passed, 'new', 'fuzz', *how, 'tests/fuzz/a_fuzz.c', 'tests/fuzz/b_fuzz.c').splitlines()
+        return {file: digest for digest, file in map(str.split, lines)}
+    (passed.parent / 'PASSED').write_text('\n'.join(new().values()))
+    assert not new() and len(new('--here')) == 2
+    for name in files:
+        (tmp_path / name).write_text(files[name] + ' ')
+        wanted = {'agentd/none.c': [], 'tests/fuzz/b_fuzz.c': ['tests/fuzz/b_fuzz.c']}.get(name, ['tests/fuzz/a_fuzz.c'])
+        assert list(new()) == wanted, name
+        (tmp_path / name).write_text(files[name])
