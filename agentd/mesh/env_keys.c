@@ -10,6 +10,7 @@
 #include "common/nearest.h"
 #include "common/words.h"
 #include "duration.h"
+#include "env_meta.h"
 #include "identity.h"
 #include "pod.h"
 #include "refusal.h"
@@ -21,8 +22,6 @@
 #include <strings.h>
 
 enum {
-	ECHO_KEYS_MAX = 128,
-	ECHO_BYTES_MAX = 128 << 10,
 	DRAIN_MAX_S = 3600,
 	CONCURRENCY_MAX = 256,
 	MISSPELT_MAX = 16, /* that are named: to find the nearest one costs */
@@ -30,21 +29,6 @@ enum {
 
 #define OURS "agentd.node.mesh/"
 #define TRAFFIC "traffic.sidecar.istio.io/"
-
-static const char key_characters[] =
-    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
-
-/* Written by node.c or nobody: dropped when a pod brings them by any way (security-rules.md 3). */
-static const char *const reserved[] = {"NAME", "NAMESPACE", "SERVICE_ACCOUNT", "INSTANCE_IPS",
-    "CLUSTER_ID", "MESH_ID", "NODE_NAME", "PILOT_SAN", "ISTIO_VERSION", "GENERATOR",
-    "INTERCEPTION_MODE", "DNS_CAPTURE", "credential", "file-credential",
-    "WORKLOAD_IDENTITY_SOCKET_FILE", "METADATA_DISCOVERY", "ENABLE_HBONE", "PLATFORM_METADATA",
-    "STS_PORT", "AUTO_REGISTER_GROUP", "WORKLOAD_ENTRY",
-    /* typed keys whose only source is not ISTIO_META_* (istio-agent.md 8.3) */
-    "LABELS", "STATIC_LABELS", "ANNOTATIONS", "PROXY_CONFIG", "ENVOY_STATUS_PORT",
-    "ENVOY_PROMETHEUS_PORT", "ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT",
-    "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", "ENVOY_SKIP_DEPRECATED_LOGS", "DNS_PROXY_ADDR",
-    "OUTLIER_LOG_PATH", "AGENTD_VERSION"};
 
 static void list(json_t *names, const char *name)
 {
@@ -359,66 +343,6 @@ static int read_version(struct node_reader *r, const struct env_key *row, const 
 	return 0;
 }
 
-/* istiod decodes metadata with Go's encoding/json, which matches names without regard to case and
- * folds two non-ASCII letters: "namespace" would overwrite NAMESPACE. */
-static bool may_echo(const char *name)
-{
-	if (!*name || name[strspn(name, key_characters)])
-		return false;
-	for (unsigned i = 0; i < sizeof(reserved) / sizeof(*reserved); i++)
-		if (!strcasecmp(name, reserved[i]))
-			return false;
-	return true;
-}
-
-static int count_echo(struct node_reader *r, const char *key, const char *value, struct err *e)
-{
-	r->echo_keys++;
-	r->echo_bytes += strlen(key) + strlen(value);
-	if (r->echo_keys > ECHO_KEYS_MAX || r->echo_bytes > ECHO_BYTES_MAX)
-		return refusal(
-		    key, value, "at most 128 keys and 128 KiB of ISTIO_META_* in all", e);
-	return 0;
-}
-
-/* Labels and annotations arrive all the same, as LABELS and ANNOTATIONS. */
-static bool arrives(const char *key)
-{
-	return !strcmp(key, "ISTIO_METAJSON_LABELS") || !strcmp(key, "ISTIO_METAJSON_ANNOTATIONS");
-}
-
-static void echo(struct node_reader *r, const char *key, const char *name, json_t *value)
-{
-	char printable[130];
-
-	if (may_echo(name))
-		json_object_set(r->out->metadata, name, value);
-	if (may_echo(name) || arrives(key))
-		return;
-	err_printable(printable, sizeof(printable), name, (unsigned)strlen(name));
-	auto_free char *path = mem_printf("%s.%s", key, printable);
-
-	list(r->out->ignored, path);
-}
-
-/* Walked in the order of the alphabet, ISTIO_METAJSON_* comes first; it also wins. */
-static int read_meta(struct node_reader *r, const struct env_key *row, const char *key,
-    const char *value, struct err *e)
-{
-	const char *name = key + strlen(row->key) - 1;
-	json_t *text;
-
-	if (count_echo(r, key, value, e))
-		return -1;
-	if (!may_echo(name))
-		return read_ignored(r, row, key, value, e);
-	text = json_string(value);
-	if (!json_object_get(r->out->metadata, name))
-		json_object_set(r->out->metadata, name, text);
-	json_decref(text);
-	return 0;
-}
-
 /* In the kernel's spelling; false: no unicast address that others can dial. */
 static bool read_unicast(const char *value, char out[INET6_ADDRSTRLEN])
 {
@@ -477,7 +401,7 @@ static int read_load_stats(struct node_reader *r, const struct env_key *row, con
 	struct node_settings *s = &r->out->settings;
 
 	(void)row;
-	if (count_echo(r, key, value, e) || !(s->load_stats = env_parse_object(key, value, e)))
+	if (env_meta_count(r, key, value, e) || !(s->load_stats = env_parse_object(key, value, e)))
 		return -1;
 	json_object_set_new(r->out->metadata, key + strlen("ISTIO_META_"), json_string(value));
 	return 0;
@@ -516,22 +440,6 @@ static int read_scrapes(struct node_reader *r, const struct env_key *row, const 
 	return r->out->settings.scrapes ? 0 : -1;
 }
 
-static int read_metajson(struct node_reader *r, const struct env_key *row, const char *key,
-    const char *value, struct err *e)
-{
-	json_t *o, *child;
-	const char *name;
-
-	if (!*value)
-		return 0;
-	if ((!row->large && count_echo(r, key, value, e)) || !(o = env_parse_object(key, value, e)))
-		return -1;
-	json_object_foreach (o, name, child)
-		echo(r, key, name, child);
-	json_decref(o);
-	return 0;
-}
-
 static int read_traffic(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
@@ -545,10 +453,11 @@ static int read_traffic(struct node_reader *r, const struct env_key *row, const 
 #define SETTING(field) offsetof(struct node_settings, field)
 #define PLANE(field) offsetof(struct node_plane, field)
 #define POD(field) offsetof(struct pod_spec, field)
-#define ROW(name, how, ...)                                                                        \
+#define ROW_BY(name, function, ...)                                                                \
 	{                                                                                          \
-		.key = (name), .read = read_##how, __VA_ARGS__                                     \
+		.key = (name), .read = (function), __VA_ARGS__                                     \
 	}
+#define ROW(name, how, ...) ROW_BY(name, read_##how, __VA_ARGS__)
 
 /* Exact keys before the prefixes that they begin with. */
 static const struct env_key rows[] = {
@@ -717,10 +626,10 @@ static const struct env_key rows[] = {
     ROW("ISTIO_META_ISTIO_VERSION", version),
     ROW("ISTIO_META_AUTO_REGISTER_GROUP", registration),
     ROW("ISTIO_META_WORKLOAD_ENTRY", registration),
-    ROW("ISTIO_METAJSON_LABELS", metajson, .lines = true, .large = true),
-    ROW("ISTIO_METAJSON_ANNOTATIONS", metajson, .lines = true, .large = true),
-    ROW("ISTIO_METAJSON_*", metajson, .lines = true),
-    ROW("ISTIO_META_*", meta),
+    ROW_BY("ISTIO_METAJSON_LABELS", env_meta_read_json, .lines = true, .large = true),
+    ROW_BY("ISTIO_METAJSON_ANNOTATIONS", env_meta_read_json, .lines = true, .large = true),
+    ROW_BY("ISTIO_METAJSON_*", env_meta_read_json, .lines = true),
+    ROW_BY("ISTIO_META_*", env_meta_read),
 };
 
 const struct env_key *env_key_find(const char *key)
