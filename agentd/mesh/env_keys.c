@@ -376,20 +376,14 @@ static int count_echo(struct node_reader *r, const char *key, const char *value,
 	return 0;
 }
 
-/* Labels and annotations arrive all the same, as LABELS and ANNOTATIONS. */
-static bool arrives(const char *key)
-{
-	return !strcmp(key, "ISTIO_METAJSON_LABELS") || !strcmp(key, "ISTIO_METAJSON_ANNOTATIONS");
-}
-
 static void echo(struct node_reader *r, const char *key, const char *name, json_t *value)
 {
 	char printable[130];
 
 	if (may_echo(name))
 		json_object_set(r->out->metadata, name, value);
-	if (may_echo(name) || arrives(key))
-		return;
+	if (may_echo(name) || is_one_of(key, "ISTIO_METAJSON_LABELS|ISTIO_METAJSON_ANNOTATIONS"))
+		return; /* all of those two arrive as LABELS and ANNOTATIONS */
 	err_printable(printable, sizeof(printable), name, (unsigned)strlen(name));
 	auto_free char *path = mem_printf("%s.%s", key, printable);
 
