@@ -98,6 +98,15 @@ static void tell(
 		json_object_set_new(global, key, json_string(value));
 }
 
+static void forget(json_t *container, const char *variable_name)
+{
+	json_t *env = json_object_get(container, "env");
+
+	for (size_t i = json_array_size(env); i-- > 0;)
+		if (!strcmp(inject_name_of(json_array_get(env, i)), variable_name))
+			json_array_remove(env, i);
+}
+
 /* Does another program issue its certificates, and not its istiod? */
 static bool has_other_ca(const struct inject_before *b)
 {
@@ -123,8 +132,10 @@ void inject_before_tells(const struct inject_before *b, struct inject_config *c)
 	tell(clusters, "clusterName", b, "ISTIO_META_CLUSTER_ID");
 	tell(global, "meshID", b, "ISTIO_META_MESH_ID");
 	tell(global, "trustDomain", b, "TRUST_DOMAIN");
-	if (!known || has_other_ca(b)) /* a known mesh may have another istiod from now on */
+	if (!known || has_other_ca(b))
 		tell(global, "caAddress", b, "CA_ADDR");
+	else
+		forget(b->proxy, "CA_ADDR"); /* its istiod may be another one from now on */
 }
 
 void inject_before_clear(struct inject_before *b)

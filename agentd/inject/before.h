@@ -20,5 +20,6 @@ struct inject_config;
 void inject_before(struct inject_before *b, const json_t *pod);
 void inject_before_clear(struct inject_before *b);
 /* Of the mesh and the values, what `c` is silent about is what the proxy is told: PROXY_CONFIG, its
- * trust domain, mesh, cluster and CA.  `c` gets a mesh and values of its own: the caller's. */
+ * trust domain, mesh, cluster and CA.  `c` gets a mesh and values of its own: the caller's.  Where
+ * the mesh is known, the address of the proxy's own istiod is forgotten. */
 void inject_before_tells(const struct inject_before *b, struct inject_config *c);

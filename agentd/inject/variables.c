@@ -5,6 +5,7 @@
  * words, the rest is said.
  */
 #include "common/err.h"
+#include "common/words.h"
 #include "inject_internal.h"
 #include "mesh/refusal.h"
 #include <string.h>
@@ -37,9 +38,8 @@ static const char *const written[][2] = {
     {"ISTIO_BOOTSTRAP_OVERRIDE", "/etc/istio/custom-bootstrap/custom_bootstrap.json"},
 };
 
-/* The mesh's: a pod that says another value is of another mesh. */
-static const char *const of_mesh[] = {
-    "TRUST_DOMAIN", "ISTIO_META_MESH_ID", "ISTIO_META_CLUSTER_ID", NULL};
+/* A pod that has another value is of another mesh. */
+static const char of_mesh[] = "CA_ADDR,TRUST_DOMAIN,ISTIO_META_MESH_ID,ISTIO_META_CLUSTER_ID";
 
 static bool is_written(const char *name, const char *value)
 {
@@ -47,15 +47,6 @@ static bool is_written(const char *name, const char *value)
 		if (!strcmp(written[i][0], name))
 			return !written[i][1] || !strcmp(written[i][1], value);
 	return false;
-}
-
-static bool is_of_mesh(const char *name)
-{
-	const char *const *at = of_mesh;
-
-	while (*at && strcmp(*at, name) != 0)
-		at++;
-	return *at != NULL;
 }
 
 /* Puts what a node would see into `env`, if it saw it; -1: a word of another mesh. */
@@ -66,7 +57,7 @@ static int add(json_t *env, const char *name, const char *value, json_t *warning
 
 	if (is_written(name, value) || (told && !strcmp(told, value)))
 		return 0;
-	if (told && is_of_mesh(name))
+	if (told && words_has(of_mesh, name))
 		return refusal(name, value, told, e);
 	if (told) /* what injection makes of it counts */
 		return 0;

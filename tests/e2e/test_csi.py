@@ -79,13 +79,17 @@ def test_only_its_own_containers_are_served(node):
 
 
 def test_labels_annotations_and_environment_come_by_attributes(node):
+    ports = '[\n    {"name": "http", "containerPort": 8080}\n]'  # as Istio's injector writes it
     pod = node.csi_pod('web', attributes={
         'ISTIO_METAJSON_LABELS': json.dumps({'app': 'shop'}), 'ISTIO_META_WORKLOAD_NAME': 'shop-v1', 'UNHEARD_OF': '1',
+        'ISTIO_META_POD_PORTS': ports, 'PROXY_CONFIG': 'tracing: {zipkin: , sampling: 0.1}\nholdApplicationUntilProxyStarts: yes',
         'csi.storage.k8s.io/pod.labels': '{"app": "forged"}'})
     node.start()
     pod.wait_running()
     metadata = pod.bootstrap()['node']['metadata']
     assert metadata['LABELS']['app'] == 'shop' and metadata['WORKLOAD_NAME'] == 'shop-v1'
+    assert metadata['POD_PORTS'] == ports and metadata['PROXY_CONFIG']['tracing'] == {'sampling': 0.1}
+    assert metadata['PROXY_CONFIG']['holdApplicationUntilProxyStarts'] is True
     assert 'forged' not in json.dumps(metadata)
 
 

@@ -12,9 +12,9 @@ AGENTCTL = BUILD / 'release' / 'agentctl'
 TRAFFIC, SIDECAR = 'traffic.sidecar.istio.io/', 'sidecar.istio.io/'
 
 
-def own(name, annotations=(), owner=None, **spec):
+def own(name, annotations=(), owner=None, labels=(), **spec):
     """Of Istio's own template, of a workload of that name."""
-    p = copy.deepcopy(pod(annotations, **spec))
+    p = copy.deepcopy(pod(annotations, labels, **spec))
     del p['metadata']['annotations']['inject.istio.io/templates']
     p['metadata']['generateName'] = f'{name}-5d4f8b9c7d-'
     p['metadata']['ownerReferences'][0].update(owner or {'name': f'{name}-5d4f8b9c7d'})
@@ -28,6 +28,12 @@ PODS = {
     'tproxy': (own('tproxy', {SIDECAR + 'interceptionMode': 'TPROXY'}), 'cannot', 'TPROXY'),
     'volume': (own('volume', {SIDECAR + 'userVolume': '{"c":{"secret":{"secretName":"s"}}}',
                               SIDECAR + 'userVolumeMount': '{"c":{"mountPath":"/c"}}'}), 'changes', 'userVolumeMount: Envoy itself'),
+    'listed': (own('listed', {SIDECAR + 'userVolume': '[{"name":"c","emptyDir":{}}]',
+                              SIDECAR + 'userVolumeMount': '[{"name":"c","mountPath":"/c"}]'}), 'changes', 'userVolumeMount: Envoy itself'),
+    'spire': (own('spire', volumes=[{'name': 's', 'csi': {'driver': 'csi.spiffe.io', 'readOnly': True}}]), 'cannot', 'csi.spiffe.io'),
+    'variable': (own('variable', {'proxy.istio.io/config': 'proxyMetadata: {SECRET_TTL: 240h}'}), 'cannot', 'SECRET_TTL'),
+    'words': (own('words', {SIDECAR + 'rewriteAppHTTPProbers': 'false', 'proxy.istio.io/config': 'tracing: {zipkin: , sampling: 0.1}'},
+                  labels={'name': 'w'}), 'moves', None),
     'bootstrap': (own('bootstrap', {SIDECAR + 'bootstrapOverride': 'cm'}), 'changes', 'bootstrapOverride'),
     'kata': (own('kata', runtimeClassName='kata'), 'cannot', 'sandbox'),
     'custom': (own('custom', {SIDECAR + 'rewriteAppHTTPProbers': 'false'},

@@ -272,19 +272,21 @@ static void only_control_planes_of_the_mesh_may_be_named(void **state)
 	    "CA_ADDR: \"issuer.cert:443\" refused; allowed: istiod.istio-system.svc:15012");
 }
 
+#define OWN_VARIABLE(name, value)                                                                  \
+	POD("", ",'initContainers':[{'name':'istio-proxy','env':[{'name':'" name                   \
+		"','value':'" value "'}]}]")
+
 /* A node sees what the volume says, and not what the container does. */
 static void variables_of_the_own_container_are_said(void **state)
 {
 	(void)state;
-	json_decref(must_inject(
-	    POD("", ",'initContainers':[{'name':'istio-proxy','env':[{'name':'SECRET_TTL',"
-		    "'value':'2h'},{'name':'X','valueFrom':{}}]}]")));
+	json_decref(must_inject(OWN_VARIABLE("SECRET_TTL", "2h")));
 	assert_int_equal(json_array_size(warnings), 1);
 	assert_non_null(strstr(json_string_value(json_array_get(warnings, 0)),
 	    "SECRET_TTL of istio-proxy: agentd does not see it"));
-	refused(POD("", ",'initContainers':[{'name':'istio-proxy','env':[{'name':'SECRET_TTL','"
-			"value':'240h'}]}]"),
-	    "SECRET_TTL");
+	refused(OWN_VARIABLE("SECRET_TTL", "240h"), "SECRET_TTL");
+	refused(OWN_VARIABLE("CA_ADDR", "issuer:443"),
+	    "CA_ADDR: \"issuer:443\" refused; allowed: istiod.");
 }
 
 /* $(HOST_IP) is known where the pod will be. */

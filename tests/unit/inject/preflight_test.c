@@ -217,6 +217,9 @@ static void another_ca_cannot(void **state)
 	row_of("moves");
 	take_text(other);
 	says(row_of("cannot"), "refused", "CA_ADDR: \"issuer:443\" refused; allowed: istiod.");
+	configured("{'global':{'caAddress':'istiod.istio-system.svc:15012'}}", "{}");
+	take_text(other);
+	says(row_of("cannot"), "refused", "CA_ADDR: \"issuer:443\" refused; allowed: istiod.");
 }
 
 /* Compared where the configuration says it. */

@@ -200,7 +200,8 @@ static void test_what_is_refused(void **state)
 	    {"envoyMetricsService: {address: 'a:1', tlsSettings: {mode: SIMPLE, subjectAltNames: "
 	     "['a b']}}",
 		"printable ASCII"},
-	    {"envoyAccessLogService: {address: 'a:1', tcpKeepalive: {probes: 32768}}", "0 to 32767"},
+	    {"envoyAccessLogService: {address: 'a:1', tcpKeepalive: {probes: 32768}}",
+		"0 to 32767"},
 	    {"envoyAccessLogService: {address: 'a:1', tcpKeepalive: {time: 30000h}}",
 		"0s to 32767s"},
 	};
