@@ -122,6 +122,9 @@ const struct flag flags_list[] = {
     TEXT("dns-upstream", "",
 	"resolvers for names that istiod does not know: IP addresses with commas; for pods with "
 	"redirect_dns and without dns_servers"),
+    TEXT("certificate-directories", "/etc",
+	"where certificates in files are followed however they are rotated, for manifests' pods: "
+	"absolute paths with commas"),
     NUMBER("pod-connections", "32", "connections of one pod at a time"),
     NUMBER("pod-streams", "256", "streams of one pod at a time"),
     NUMBER("pod-message-mib", "4", "largest message from a pod's Envoy"),

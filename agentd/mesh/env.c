@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/mem.h"
 #include "env_keys.h"
+#include "misspelt.h"
 #include "override.h"
 #include "pod.h"
 #include "proxy_config.h"
@@ -331,8 +332,8 @@ static int read_named(struct node_reader *r, const char *prefix, json_t *map, st
 
 		if (!rc && row)
 			rc = row->read(r, row, name, text, e);
-		else if (!rc && map == r->out->annotations)
-			env_key_check_annotation(r, key);
+		if (!rc && map == r->out->annotations)
+			misspelt_check(r, key);
 	}
 	json_decref(sorted);
 	return rc;

@@ -244,6 +244,7 @@ static void make_planes(struct agent *a)
 	}
 	a->shared.pcds = c->pcds;
 	a->shared.dns_upstream = c->dns_upstream;
+	a->shared.certificate_directories = c->certificate_directories;
 	a->shared.node = (struct node_context){
 	    .planes = a->node_planes,
 	    .nplanes = c->nplanes,

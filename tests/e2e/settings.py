@@ -35,6 +35,7 @@ KEYS = {
     'pcds': (True, NOTHING), 'ready_anyway': (True, NOTHING), 'certificate_scope': ('pod', NOTHING), 'csr_per_second': (1, NOTHING),
     'attest': ('require', NOTHING), 'state_keys': ('memory', NOTHING), 'redirect_policy': ('permissive', NOTHING),
     'redirect_accelerate': (None, NOT_READY), 'publish_wait_ms': (0, NOTHING), 'dns_upstream': ('192.0.2.53', NOTHING),
+    'certificate_directories': ('/srv', NOTHING),
     'pod_connections': (8, NOTHING), 'pod_streams': (16, NOTHING), 'pod_message_mib': (2, NOTHING),
     'pod_memory_mib': (8, NOTHING), 'pods_memory_mib': (8, NOTHING), 'push_memory_mib': (8, NOTHING),
     'pod_queued_mib': (1, NOTHING), 'pod_requests_per_second': (10, NOTHING), 'pod_requests_burst': (20, NOTHING),

@@ -14,19 +14,23 @@ from .run import wait_for
 from .test_traffic import serials
 
 
-def write(folder, **files):
+def in_place(new, file):
+    file.write_text(new.read_text())
+
+
+def write(folder, place=Path.rename, **files):
     for name, text in files.items():
         new = folder / f'{name}.new'
         new.write_text(text)
         new.chmod(0o644)
-        new.rename(folder / f'{name}.pem')
+        place(new, folder / f'{name}.pem')
 
 
-def write_pair(pod, authority):
+def write_pair(pod, authority, below='', place=Path.rename):
     key = ec.generate_private_key(ec.SECP256R1())
     leaf = authority.sign(key.public_key(), [x509.UniformResourceIdentifier(mesh.spiffe(pod.ns, pod.sa))],
                           datetime.timedelta(hours=1))
-    write(pod.certs, cert=pem(leaf), key=key_pem(key))
+    write(pod.certs / below, place, cert=pem(leaf), key=key_pem(key))
     return f'{leaf.serial_number:x}'
 
 
@@ -59,6 +63,41 @@ def test_file_certificates_are_followed_by_envoy(node):
     counts = load.stop()
     assert counts['failed'] == 0, counts
     assert not (node.agentd.log.read_text().count('BEGIN'))
+
+
+def test_file_certificates_of_machines_are_followed_however_they_are_rotated(node):
+    """What Envoy does not see by itself: written in place, and a directory link on the way that is repointed."""
+    authority = Authority.new('files')
+    client, server = node.pod('client'), node.pod('server')
+    for pod in (client, server):
+        for version in 'v1', 'v2':
+            (pod.certs / version).mkdir()
+            write(pod.certs / version, root=pem(authority.root))
+        (pod.certs / 'current').symlink_to('v1')
+    names = {pod: {'certificate': f'file-cert:{pod.certs}/current/cert.pem~{pod.certs}/current/key.pem',
+                   'root': f'file-root:{pod.certs}/current/root.pem'} for pod in (client, server)}
+    before = {pod: write_pair(pod, authority, 'v1') for pod in names}
+    node.istiod.set(client.id, **mesh.client(server, **names[client]))
+    node.istiod.set(server.id, **mesh.server([client], **names[server]))
+    node.agentd.settings['certificate_directories'] = str(node.dir)
+    node.agentd.start()
+    server.start_app(mesh.APP)
+    for pod in names:
+        pod.start_envoy().wait_ready()
+    wait_for('an answer', lambda: client.netns.json(mesh.OUTBOUND))
+    assert {pod: serials(pod) for pod in names} == {pod: {serial} for pod, serial in before.items()}
+    load = client.load(mesh.OUTBOUND)
+    overwritten = {pod: write_pair(pod, authority, 'v1', in_place) for pod in names}
+    for pod in names:
+        wait_for('Envoy to take what was written in place', lambda p=pod: serials(p) == {overwritten[p]})
+    behind = {pod: write_pair(pod, authority, 'v2') for pod in names}
+    for pod in names:
+        (pod.certs / 'next').symlink_to('v2')
+        (pod.certs / 'next').rename(pod.certs / 'current')
+        wait_for('Envoy to take what the link leads to', lambda p=pod: serials(p) == {behind[p]})
+    load.more(20)
+    counts = load.stop()
+    assert counts['failed'] == 0, counts
 
 
 def switches(pids):

@@ -15,7 +15,7 @@ struct config {
 	/* flat keys; strings owned */
 	char *log_level, *node_name, *host_ip, *istio_namespace, *cluster_domain, *ip_family,
 	    *certificate_scope, *attest, *state_keys, *redirect, *redirect_policy,
-	    *redirect_accelerate, *dns_upstream;
+	    *redirect_accelerate, *dns_upstream, *certificate_directories;
 	bool log_json, pcds, ready_anyway;
 	int64_t secret_ttl_min_s, secret_ttl_max_s, certificate_reissue_min_s, certificate_linger_s,
 	    csr_per_second, publish_wait_ms;

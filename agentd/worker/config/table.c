@@ -36,6 +36,14 @@ static bool is_address(const char *s)
 	return is_addresses(s) && !strchr(s, ',');
 }
 
+static bool is_directories(const char *s)
+{
+	for (; *s; s += strcspn(s, ",") + (s[strcspn(s, ",")] == ','))
+		if (*s != '/')
+			return false;
+	return true;
+}
+
 #define TEXT_ROW(field, valid, must) CONFIG_TEXT(struct config, field, NULL, valid, must)
 #define BOOLEAN_ROW(field) CONFIG_BOOLEAN(struct config, field)
 #define NUMBER_ROW(field, min, max) CONFIG_NUMBER(struct config, field, NULL, min, max)
@@ -64,6 +72,7 @@ const struct config_row config_rows[] = {
     TEXT_ROW(redirect_accelerate, NULL, "off: " FLAGS_ACCELERATE_GONE),
     NUMBER_ROW(publish_wait_ms, 0, 60000),
     TEXT_ROW(dns_upstream, is_addresses, "IP addresses, separated by commas"),
+    TEXT_ROW(certificate_directories, is_directories, "absolute paths, separated by commas"),
     NUMBER_ROW(pod_connections, 2, 1024),
     NUMBER_ROW(pod_streams, 2, 16384),
     NUMBER_ROW(pod_message_mib, 1, 64),

@@ -27,6 +27,8 @@ static void on_directory(void *ctx)
 	struct pod_sds *s = ctx;
 
 	s->server = sds_server_new(s->context->shared->loop, s->context->pod->spec.label);
+	if (s->context->pod->spec.machine) /* of others agentd does not see the files */
+		sds_server_follow(s->server, s->context->shared->certificate_directories);
 	on_trust(s);
 }
 

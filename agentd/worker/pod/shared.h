@@ -35,5 +35,6 @@ struct agent_shared {
 	struct dns_keep *names;      /* of pods whose DNS is captured */
 	struct limits_values limits; /* of each pod */
 	const char *dns_upstream;    /* addresses, by commas: resolvers of pods that name none */
-	bool pcds;                   /* trust anchors come with the ADS streams, too */
+	const char *certificate_directories; /* by commas: files there are followed (sds/files.h) */
+	bool pcds;                           /* trust anchors come with the ADS streams, too */
 };

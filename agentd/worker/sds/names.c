@@ -3,6 +3,8 @@
 #include "common/err.h"
 #include "common/mem.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -76,6 +78,7 @@ static int read_file_root(struct sds_name *n, struct err *e)
 int sds_names_read(struct sds_name *n, const char *text, struct err *e)
 {
 	n->text = mem_strdup(text);
+	sds_names_see(n, 0);
 	if (strncmp(text, FILE_CERT, strlen(FILE_CERT)) == 0)
 		return read_file_cert(n, e);
 	if (strncmp(text, FILE_ROOT, strlen(FILE_ROOT)) == 0)
@@ -93,6 +96,15 @@ void sds_names_clear(struct sds_name *n)
 	free(n->text);
 	free(n->path);
 	*n = (struct sds_name){0};
+}
+
+void sds_names_see(struct sds_name *n, uint64_t seen)
+{
+	n->seen = seen;
+	if (seen)
+		(void)snprintf(n->version, sizeof(n->version), "file-%016" PRIx64, seen);
+	else
+		(void)snprintf(n->version, sizeof(n->version), "file");
 }
 
 bool sds_names_is_file(const struct sds_name *n)

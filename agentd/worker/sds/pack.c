@@ -3,6 +3,8 @@
  * File names: Envoy 1.40 watches the directory of each file for renames (a Kubernetes ..data swap
  * and rename-over are followed, files may appear later; measured), so watched_directory is left
  * out.  A file rewritten in place is not noticed, nor is a directory that did not exist at first.
+ * Envoy reads files anew that a push names otherwise, and only then: so each state of a file has a
+ * spelling of its path.
  */
 #include "pack.h"
 #include "common/mem.h"
@@ -51,7 +53,7 @@ void sds_pack_hash(struct sds_material *m)
 const char *sds_pack_version(const struct sds_material *m, const struct sds_name *n, int64_t now_s)
 {
 	if (sds_names_is_file(n))
-		return "file"; /* one answer is enough, Envoy watches the files */
+		return n->version;
 	if (!m->cert)
 		return "";
 	if (n->kind == SDS_ROOT)
@@ -61,6 +63,22 @@ const char *sds_pack_version(const struct sds_material *m, const struct sds_name
 }
 
 /* --- one secret --- */
+
+enum { SPELLED_BITS = 32, SPELLED_SIZE = 2 * SPELLED_BITS + 1 };
+
+/* The same directory again and again, as "/" or "/.", by the bits of what was seen. */
+static char *spell(const char *path, uint64_t seen)
+{
+	char again[SPELLED_SIZE] = "";
+	size_t n = 0;
+
+	for (unsigned bit = 0; seen && bit < SPELLED_BITS; bit++) {
+		again[n++] = '/';
+		if ((seen ^ seen >> SPELLED_BITS) >> bit & 1)
+			again[n++] = '.';
+	}
+	return mem_printf("%s%s", again, path);
+}
 
 static pb_source file_source(const char *path)
 {
@@ -102,7 +120,8 @@ static struct sds_packed pack_roots(const struct sds_material *m, const struct s
 	pb_roots roots =
 	    ENVOY__EXTENSIONS__TRANSPORT_SOCKETS__TLS__V3__CERTIFICATE_VALIDATION_CONTEXT__INIT;
 	bool file = sds_names_is_file(n);
-	pb_source ca = file ? file_source(n->path) : inline_source(roots_of(m));
+	auto_free char *path = file ? spell(n->path, n->seen) : NULL;
+	pb_source ca = file ? file_source(path) : inline_source(roots_of(m));
 	pb_source crl = inline_source(m->crl ? m->crl : "");
 
 	secret.name = n->text;
@@ -119,8 +138,10 @@ static struct sds_packed pack_pair(const struct sds_material *m, const struct sd
 	pb_secret secret = ENVOY__EXTENSIONS__TRANSPORT_SOCKETS__TLS__V3__SECRET__INIT;
 	pb_pair pair = ENVOY__EXTENSIONS__TRANSPORT_SOCKETS__TLS__V3__TLS_CERTIFICATE__INIT;
 	bool file = sds_names_is_file(n);
-	pb_source chain = file ? file_source(n->path) : inline_source(m->cert->chain_pem);
-	pb_source key = file ? file_source(n->key_path) : inline_source(m->cert->key_pem);
+	auto_free char *path = file ? spell(n->path, n->seen) : NULL;
+	auto_free char *key_path = file ? spell(n->key_path, n->seen) : NULL;
+	pb_source chain = file ? file_source(path) : inline_source(m->cert->chain_pem);
+	pb_source key = file ? file_source(key_path) : inline_source(m->cert->key_pem);
 
 	secret.name = n->text;
 	secret.type_case =

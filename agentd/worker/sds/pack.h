@@ -1,7 +1,7 @@
 /* pack.h - a pod's secrets, and discovery responses with some of them.
  *
  * A version identifies its content, also for the next agentd: the serial number of the leaf, a hash
- * of roots and revocation list, a word for files.
+ * of roots and revocation list, what was seen of files.
  *
  * A response holds the private key.  The copies that are made here on the way are wiped.
  */

@@ -10,6 +10,8 @@
  * changed certificate is another version, and a missing one has none.  Nothing is added to a queued
  * response; `writable` looks again, which merges all changes since.
  *
+ * Files that changed have another version, too: a timer looks, while any are subscribed to.
+ *
  * A delta client that comes back with initial_resource_versions gets only what it lacks.  A renewal
  * does not push ROOTCA when the root is the same (versions: pack.h).
  *
@@ -21,6 +23,7 @@
 #include "common/err.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "files.h"
 #include "names.h"
 #include "pack.h"
 #include "rpc/server.h"
@@ -36,7 +39,14 @@
 
 LOG_SCOPE("sds");
 
-enum { NAMES_MAX = 64, VERBS_MAX = 3 * NAMES_MAX, NONCE_SIZE = 24, UNANSWERED_MS = 60 * 1000 };
+enum {
+	NAMES_MAX = 64,
+	VERBS_MAX = 3 * NAMES_MAX,
+	NONCE_SIZE = 24,
+	UNANSWERED_MS = 60 * 1000,
+	LOOK_MS = 2000,
+	LOOKS_MAX = 256
+};
 
 #define SERVICE "/envoy.service.secret.v3.SecretDiscoveryService/"
 
@@ -46,6 +56,7 @@ struct subscription {
 	unsigned response;              /* with which of the stream's responses */
 	char refused[SDS_VERSION_SIZE]; /* what Envoy did not take; "": nothing */
 	bool listed;                    /* in the request that is being read */
+	uint64_t looked;                /* of files: what they were at the last look */
 	struct subscription *next;
 };
 
@@ -84,7 +95,9 @@ struct taken {
 };
 
 struct sds_server {
-	const struct loop *loop;
+	struct loop *loop;
+	const char *directories; /* NULL: no files are followed */
+	struct loop_timer look;
 	char *subject;
 	struct cert *cert;      /* our reference */
 	struct revocation *crl; /* the same */
@@ -177,6 +190,52 @@ static void answer(struct sds_stream *st)
 		send_answer(st, due, n);
 }
 
+/* --- files --- */
+
+/* Named anew when they are at rest: a key is written after its certificate.  What is not to be
+ * seen leaves all as it is. */
+static bool has_changed(struct sds_server *server, struct subscription *s)
+{
+	const uint64_t now = sds_files_look(server->directories, &s->name), before = s->looked;
+
+	if (!now)
+		return false;
+	s->looked = now;
+	if (now != before || now == s->name.seen)
+		return false;
+	sds_names_see(&s->name, now);
+	return true;
+}
+
+static void on_look(void *ctx)
+{
+	struct sds_server *server = ctx;
+	struct sds_stream *st, *next;
+	unsigned looks = 0;
+
+	DL_FOREACH_SAFE (server->streams, st, next) {
+		bool changed = false;
+		struct subscription *s;
+
+		LL_FOREACH (st->subscriptions, s)
+			if (sds_names_is_file(&s->name) && looks++ < LOOKS_MAX)
+				changed |= has_changed(server, s);
+		if (changed)
+			answer(st);
+	}
+	if (looks)
+		loop_timer_in(server->loop, &server->look, LOOK_MS, on_look, server);
+}
+
+static void begin_to_follow(struct sds_server *server, struct subscription *s)
+{
+	if (!server->directories || !sds_names_is_file(&s->name))
+		return;
+	s->looked = sds_files_look(server->directories, &s->name);
+	sds_names_see(&s->name, s->looked);
+	loop_timer_in(server->loop, &server->look, LOOK_MS, on_look, server);
+}
+
 /* --- requests --- */
 
 /* `at`: where the list points to it. */
@@ -212,6 +271,7 @@ static int subscribe(struct sds_stream *st, const char *name, struct err *e)
 		st->count++;
 		if (sds_names_read(&(*at)->name, name, e))
 			return -1;
+		begin_to_follow(st->server, *at);
 	}
 	(*at)->listed = true;
 	if (st->method->flavour == DISCOVERY_DELTA)
@@ -441,7 +501,7 @@ bool sds_server_incoming(struct sds_server *server, struct rpc_stream *call, con
 
 /* --- the server --- */
 
-struct sds_server *sds_server_new(const struct loop *l, const char *subject)
+struct sds_server *sds_server_new(struct loop *l, const char *subject)
 {
 	struct sds_server *s = mem_zalloc(sizeof(*s));
 
@@ -461,6 +521,7 @@ void sds_server_free(struct sds_server **server)
 		rpc_close(&st->call, RPC_UNAVAILABLE, "the pod is being removed");
 		stream_free(st);
 	}
+	loop_timer_stop(&s->look);
 	taken_clear(&s->taken[0]);
 	taken_clear(&s->taken[1]);
 	cert_unref(&s->cert);
@@ -468,6 +529,11 @@ void sds_server_free(struct sds_server **server)
 	free(s->why_not);
 	free(s->subject);
 	free(s);
+}
+
+void sds_server_follow(struct sds_server *s, const char *directories)
+{
+	s->directories = directories && *directories ? directories : NULL;
 }
 
 static void push(struct sds_server *s)

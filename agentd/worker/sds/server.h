@@ -2,8 +2,8 @@
  *
  * It is told the certificate and never asks for it; a request for one that is not there yet waits
  * inside (never an empty secret), and so does one for a certificate that has expired.  Files are
- * answered as file names that Envoy reads and watches itself; a name that means nothing here ends
- * the stream with an error (names.h).  ACK, NACK, stale nonces and added names as
+ * answered as file names that Envoy reads and watches itself, as far as it can; a name that means
+ * nothing here ends the stream with an error (names.h).  ACK, NACK, stale nonces and added names as
  * istio-agent.md 2.4.  At most one response is under way per stream: pushes that come meanwhile are
  * merged into one.  Limits: 64 names per stream, 4,096 bytes a name.
  *
@@ -22,8 +22,11 @@ struct revocation;
 struct rpc_stream;
 struct sds_server;
 
-struct sds_server *sds_server_new(const struct loop *l, const char *subject); /* "ns/pod", copied */
-void sds_server_free(struct sds_server **s);                                  /* ends its streams */
+struct sds_server *sds_server_new(struct loop *l, const char *subject); /* "ns/pod", copied */
+void sds_server_free(struct sds_server **s);                            /* ends its streams */
+/* Files in these directories (files.h) are looked at every 2 s, and named anew when they changed
+ * and are at rest; call it before the first stream.  The text outlives the server. */
+void sds_server_follow(struct sds_server *s, const char *directories);
 /* Takes a reference on `c`; pushes what changed.  NULL `c`: there is none (yet), and Envoy keeps
  * the last one.  `why_not` is for the dump and may be NULL. */
 void sds_server_set_cert(struct sds_server *s, struct cert *c, const char *why_not);

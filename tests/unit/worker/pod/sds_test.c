@@ -40,11 +40,17 @@ static void tell(const char *what, const char *a, const char *b)
 	    world.told + n, sizeof(world.told) - n, "%s %s %s; ", what, a ? a : "-", b ? b : "-");
 }
 
-struct sds_server *sds_server_new(const struct loop *l, const char *subject)
+struct sds_server *sds_server_new(struct loop *l, const char *subject)
 {
 	(void)l;
 	assert_string_equal(subject, "demo/web");
 	return server;
+}
+
+void sds_server_follow(struct sds_server *at, const char *directories)
+{
+	assert_ptr_equal(at, server);
+	tell("follow", directories, NULL);
 }
 
 void sds_server_free(struct sds_server **at)

@@ -514,6 +514,62 @@ static void files_are_answered_as_file_names(void **state)
 	assert_int_equal(fake_rpc_sent(s), 1);
 }
 
+static void shell(const char *directory, const char *what)
+{
+	auto_free char *command = mem_printf("cd %s && %s", directory, what);
+
+	assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+}
+
+static void looks(struct world *w, unsigned n)
+{
+	for (; n; n--)
+		fake_loop_advance(w->loop, 2000);
+}
+
+/* However they are rotated, once they are at rest; each push says another name of the same file. */
+static void files_are_followed(void **state)
+{
+	static const char *const ways[] = {"printf 22 >v1/cert", /* in place */
+	    "printf 1 >v1/new && mv v1/new v1/key",
+	    "ln -sfn v2 current",                    /* a directory link on the way */
+	    "printf 1 >v3/new && mv v3/new v3/cert", /* a link's target, in another directory */
+	    "printf 22 >v3/cert"};
+	struct world *w = *state;
+	struct rpc_stream *s = call(w, SERVICE "StreamSecrets");
+	char dir[] = "/tmp/agentd-sds.XXXXXX", before[4096] = "";
+
+	assert_non_null(mkdtemp(dir));
+	shell(dir, "mkdir v1 v2 v3 && ln -s v1 current && ln -s ../v3/cert v2/cert && "
+		   "for f in v1/cert v1/key v2/key v3/cert; do printf 1 >$f; done");
+	auto_free char *directories = mem_printf("/nowhere,%s/", dir);
+	auto_free char *pair = mem_printf("file-cert:%s/current/cert~%s/current/key", dir, dir);
+	auto_free char *none = mem_printf("file-root:%s/none", dir);
+	auto_free char *key = mem_printf("%s/current/key", dir);
+
+	sds_server_follow(w->sds, directories);
+	SOTW(w, s, NODE, .names = {pair, none, "file-root:/elsewhere/ca"});
+	looks(w, 3);
+	assert_int_equal(fake_rpc_sent(s), 1);
+	assert_non_null(strstr(answer(s, 0, DISCOVERY_SOTW), "=file:/elsewhere/ca"));
+	for (unsigned i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		(void)snprintf(before, sizeof(before), "%s", answer(s, i, DISCOVERY_SOTW));
+		SOTW(w, s, .nonce = nonce, .names = {pair, none, "file-root:/elsewhere/ca"});
+		shell(dir, ways[i]);
+		looks(w, 1);
+		assert_int_equal(fake_rpc_sent(s), i + 1); /* its other file may still come */
+		looks(w, 1);
+		assert_int_equal(fake_rpc_sent(s), i + 2);
+		assert_string_not_equal(answer(s, i + 1, DISCOVERY_SOTW), before);
+		assert_non_null(strstr(answer(s, i + 1, DISCOVERY_SOTW), key));
+		assert_null(strstr(answer(s, i + 1, DISCOVERY_SOTW), "elsewhere"));
+	}
+	shell(dir, "rm -r *"); /* Envoy keeps what it has */
+	looks(w, 3);
+	assert_int_equal(fake_rpc_sent(s), 1 + sizeof(ways) / sizeof(*ways));
+	assert_int_equal(rmdir(dir), 0);
+}
+
 /* Which ones are bad: names_test.c. */
 static void a_bad_name_ends_the_stream(void **state)
 {
@@ -930,6 +986,7 @@ int main(void)
 	    TEST(a_certificate_that_is_gone_is_not_revoked),
 	    TEST(a_plain_name_is_the_certificate_under_that_name),
 	    TEST(files_are_answered_as_file_names),
+	    TEST(files_are_followed),
 	    TEST(a_bad_name_ends_the_stream),
 	    TEST(a_stream_has_at_most_64_names),
 	    TEST(only_secrets_are_served),
