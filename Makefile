@@ -233,6 +233,10 @@ $(OUT)/tests/work/status: $(call obj,$(addprefix tests/work/,status.c lua.c work
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
 $(OUT)/tests/work/review: $(call obj,tests/work/review.c tests/work/work.c) $(call library,injector) $(INJECT_LIB)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(INJECTOR_LIBS)
+# The same of what a fuzz target does with an input: its parser, and its laws.
+fuzz_lib    = $(if $(filter broker_%,$(1)),$(OUT)/libbroker.a $(OUT)/libcommon.a,$(if $(filter injector_%,$(1)),$(call library,injector) $(INJECT_LIB),$(ALL_LIB)))
+$(OUT)/tests/work/of/%: $(OUT)/obj/tests/fuzz/%_fuzz.o $(call obj,$(addprefix tests/work/,target.c work.c)) $$(call linked,tests/fuzz/%_fuzz.c) $$(call fuzz_lib,$$*)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(if $(filter broker_%,$*),$(BROKER_LIBS),$(if $(filter injector_%,$*),$(INJECTOR_LIBS),$(LIBS)))
 $(OUT)/tests/fuzz/status_fuzz: $(call obj,tests/fuzz/status_fuzz.c tests/work/lua.c)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
 # The worker on a heap that knows who asked for each block; the other programs stand beside it.
@@ -317,6 +321,11 @@ bench-peers: ## agentd beside pilot-agent and the SPIRE agent, as a table (root;
 	@$(MAKE) -s binaries
 	@for part in istio spire; do tests/real/parts/build $$part || true; done # the table says so
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.peers
+
+work: ## what CPU and memory the dearest input of each limit takes: the table of docs/LIMITS.md
+	@tests/tools/deps build test
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.work.count
+.PHONY: work
 
 soak: ## the full counts of all tests, hours; docs/SOAK.md has what came of it: PARTS='unit tsan' chooses, MINUTES of fuzzing
 	@tests/tools/deps build test
