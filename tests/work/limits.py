@@ -39,7 +39,7 @@ def json_of(shape):
 
 class Limit(NamedTuple):
     name: str
-    who: str  # 'stranger', 'owner', 'operator', 'operator, of pods'; istiod is the operator's
+    who: str  # 'stranger', 'owner', 'operator', 'operator, of manifests'; istiod is the operator's
     target: str
     most: int  # bytes
     shapes: dict  # {name: n -> bytes}
@@ -147,7 +147,7 @@ def content(text):
         repeated(text, min(65000, n - at)) for at in range(0, n, 65000)))
 
 
-OF_A_POD = b'a' * 2000  # real ones have more
+OF_A_POD = b'a' * 4000  # as real ones have
 
 
 def pods(n):
@@ -207,8 +207,8 @@ LIMITS = [
     Limit('an app\'s answer about its health', 'owner', 'http_client', 8 * KIB, texts(b'\xff\1HTTP/1.1 200 OK\r\n', b'\r\n\r\n', {
         **TEXTS, 'small headers': b'a:\r\n'})),
     # istiod, and files of root's
-    Limit('a table of names', 'operator', 'dns_table', 16 * MIB, {
-        'names': names, 'one name': names_of_one, 'addresses of one': addresses_of_one, **wires(b'\0\0')}, 2),
+    Limit('a table of names', 'operator', 'dns_table', 16 * MIB, {'names': names, 'one name': names_of_one, 'addresses of one': addresses_of_one}, 2),
+    Limit('its 200,000 entries', 'operator', 'dns_table', 400 * 1000, wires(b'\0\0'), 2),
     Limit('an answer of the CA', 'operator', 'ca_response', 256 * KIB, wires(b'\0')),
     Limit('trust anchors', 'operator', 'pcds', MIB, wires()),
     Limit('a root file', 'operator', 'roots', MIB, {'blocks': lambda n: b'\3' + pem(n), **texts(b'\3')}),
@@ -217,10 +217,10 @@ LIMITS = [
     Limit('a manifest', 'operator', 'manifest', MIB, {**yamls(), 'of a pod': yamls(manifest(b'  A: '))['a text']}),
     Limit('agentd.yaml', 'operator', 'config', MIB, yamls()),
     Limit('wishes of the mesh', 'operator', 'inject_config', MIB, yamls(), 2),
-    Limit('manifests to be injected', 'operator', 'inject_stream', 60 * MIB, yamls(), 5),
-    Limit('pods in manifests', 'operator, of pods', 'inject_stream', 60 * MIB, {'of 2 KiB': manifests}, 5),
-    Limit('the pods of a cluster', 'operator', 'preflight', 60 * MIB, jsons(), 3),
-    Limit('pods in a list', 'operator, of pods', 'preflight', 60 * MIB, {'of 2 KiB': pods}),
+    Limit('manifests to be injected', 'operator, of manifests', 'inject_stream', 60 * MIB, yamls(), 5),
+    Limit('pods in manifests', 'operator, of manifests', 'inject_stream', 60 * MIB, {'of 4 KiB': manifests}, 5),
+    Limit('an object of a cluster', 'operator', 'preflight', 3 * MIB, jsons(), 3),
+    Limit('pods in a list', 'operator, of manifests', 'preflight', 60 * MIB, {'of 4 KiB': pods}),
     Limit('an Envoy\'s dump', 'operator', 'json_walk', 256 * MIB, {**jsons(), **texts()}, 3),
     Limit('names of a dump', 'operator', 'ctl_answer', 256 * MIB, {
         name: lambda n, make=dump(entry): b'\x04\x0c' + make(n) for name, entry in {'empty': b'{}', 'names': b'{"name":"a"}'}.items()}, 2),
