@@ -240,6 +240,13 @@ $(OUT)/tests/work/status: $(call obj,$(addprefix tests/work/,status.c lua.c work
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
 $(OUT)/tests/work/review: $(call obj,tests/work/review.c tests/work/work.c) $(call library,injector) $(INJECT_LIB)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(INJECTOR_LIBS)
+# The same of what a fuzz target does with an input: its parser, and its laws.
+fuzz_lib    = $(if $(filter broker_%,$(1)),$(OUT)/libbroker.a $(OUT)/libcommon.a,$(if $(filter injector_%,$(1)),$(call library,injector) $(INJECT_LIB),$(ALL_LIB)))
+$(OUT)/tests/work/of/%: $(OUT)/obj/tests/fuzz/%_fuzz.o $(call obj,$(addprefix tests/work/,target.c work.c)) $$(call linked,tests/fuzz/%_fuzz.c) $$(call fuzz_lib,$$*)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(if $(filter broker_%,$*),$(BROKER_LIBS),$(if $(filter injector_%,$*),$(INJECTOR_LIBS),$(LIBS)))
+# The same beside libFuzzer, which is told what each input cost.
+$(OUT)/tests/cost/%_fuzz: $(OUT)/obj/tests/fuzz/%_fuzz.o $(call obj,tests/fuzz/cost.c) $$(call linked,tests/fuzz/%_fuzz.c) $$(call fuzz_lib,$$*)
+	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -Wl,--wrap=LLVMFuzzerTestOneInput -o $@ $^ $(if $(filter broker_%,$*),$(BROKER_LIBS),$(if $(filter injector_%,$*),$(INJECTOR_LIBS),$(LIBS)))
 $(OUT)/tests/fuzz/status_fuzz: $(call obj,tests/fuzz/status_fuzz.c tests/work/lua.c)
 	@mkdir -p $(@D); echo "  LINK  $@"; $(CC) $(LDFLAGS) -o $@ $^ $(LUA_LIBS)
 # The worker on a heap that knows who asked for each block; the other programs stand beside it.
@@ -303,6 +310,15 @@ fuzz: ## each fuzz target in turn, MINUTES in all (default 1)
 	@tests/tools/run-fuzz $(MINUTES) $(FUZZ_BIN:$(OUT)/%=$(BUILD)/fuzz/%)
 fuzz-build: $(FUZZ_BIN)
 
+# What a stranger or a pod reaches; status.lua has the lines that ran, always.
+COST       := $(addprefix tests/cost/,$(addsuffix _fuzz,ads_request broker_netlink broker_nft broker_kubelet csi_request dns_message dns_stream frames \
+	http_client inject_mix injector_review manifest metrics_port override probe redirect regex sds_request targets token wasm))
+fuzz-cost: ## the same for what a stranger or a pod reaches, in search of the input that costs most: more than COST_MS (50) of CPU fails
+	@tests/tools/deps build test
+	@$(MAKE) -s MODE=fuzz $(addprefix $(BUILD)/fuzz/,$(COST))
+	@FUZZ_FLAGS='-max_len=16384 -len_control=0' tests/tools/run-fuzz $(MINUTES) $(addprefix $(BUILD)/fuzz/,$(COST))
+.PHONY: fuzz-cost
+
 bench: ## what things cost, as a table (no pass or fail)
 	@tests/tools/deps build test
 	@$(MAKE) -s binaries
@@ -324,6 +340,11 @@ bench-peers: ## agentd beside pilot-agent and the SPIRE agent, as a table (root;
 	@$(MAKE) -s binaries
 	@for part in istio spire; do tests/real/parts/build $$part || true; done # the table says so
 	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.bench.peers
+
+work: ## what CPU and memory the dearest input of each limit takes: the table of docs/LIMITS.md
+	@tests/tools/deps build test
+	@PYTHONDONTWRITEBYTECODE=1 $(or $(PYTHON),build/venv/bin/python3) -m tests.work.count
+.PHONY: work
 
 soak: ## the full counts of all tests, hours; tests/SOAK.md has the last result of each part: PARTS='unit tsan' chooses, MINUTES of fuzzing
 	@tests/tools/deps build test

@@ -25,7 +25,6 @@ enum {
 	CONCURRENCY_MAX = 256,
 };
 
-
 static void list(json_t *names, const char *name)
 {
 	json_array_append_new(names, json_string(name));

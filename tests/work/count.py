@@ -1,14 +1,21 @@
 """Instructions that a piece of work takes, counted by callgrind: the same on every machine, whatever else runs there.
 
-    build/venv/bin/python3 -m tests.work.count        what CPU and memory the dearest of them take on this machine, as a table
+    make work        what CPU and memory the dearest input of each limit takes on this machine, as the table of docs/LIMITS.md
 """
+import datetime
+import os
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+from . import cases, limits
+
 TOP = Path(__file__).parents[2]
+PAGE = TOP / 'docs/LIMITS.md'
+BEGIN, END = '<!-- make work: from here -->\n', '<!-- make work: to here -->\n'
+LARGEST = limits.MIB  # of what an operator sends, which may be more
+ALLOWED = {'stranger': '20', 'owner': '100', 'operator': '1,000 for 20 MiB', 'operator, of manifests': '10,000 for 20 MiB'}
 OF_CLOCK = 3_000_000  # instructions in a millisecond, of a core that is not the newest
 
 
@@ -46,14 +53,35 @@ def measured(name, cases):
     return found
 
 
+def dearest(program_, all_of):
+    """(case, bytes, ms, KiB) of the one that takes most CPU."""
+    sizes = {case: len(text) for case, text in all_of}
+    case, (ms, kib, _) = max(measured(program_, all_of).items(), key=lambda x: x[1][0])
+    return case, sizes[case], ms, kib
+
+
+def rows():
+    yield 'stranger', *dearest('status', list(cases.of_headers())), 1
+    yield 'owner', *dearest('review', [*cases.reviews(), *cases.reviews(cases.ITEMS)]), 1
+    for limit in limits.LIMITS:
+        n = min(limit.most, LARGEST) if 'operator' in limit.who else limit.most
+        case, size, ms, kib = dearest(f'of/{limit.target}', limit.inputs(n))
+        yield limit.who, case, size, ms, kib, limit.reads
+
+
+def table():
+    date = datetime.datetime.now(datetime.timezone.utc).strftime('%Y-%m-%d %H:%M')
+    text = f'{date} UTC, {os.cpu_count()} cores with a load of {os.getloadavg()[0]:.0f} before.\n\n'
+    text += '| input | of | KiB | ms | allowed | KiB of memory |\n|---|---|---|---|---|---|\n'
+    for who, case, size, ms, kib, reads in rows():
+        text += f'| {case} | {who} | {size / 1024:,.0f} | {ms / reads:.1f} | {ALLOWED[who]} | {kib:,} |\n'
+        print(text.splitlines()[-1], flush=True)
+    return text
+
+
 def main():
-    from . import cases
-    pods = [*cases.reviews(), *((f'{name}, {cases.ITEMS}', text) for name, text in cases.reviews(cases.ITEMS))]
-    print(f'{"":60}{"ms":>8}{"KiB":>8}{"of":>8}')
-    for name, all_of in ('status', list(cases.of_headers())), ('review', pods):
-        sizes = {case: len(text) / 1024 for case, text in all_of}
-        for case, (ms, kib, said) in sorted(measured(name, all_of).items(), key=lambda x: -x[1][0])[:8]:
-            print(f'{name:8}{case:52}{ms:8.1f}{kib:8}{sizes[case]:8.0f}  {said[:60]}')
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f'{before}{BEGIN}{table()}{END}{rest.split(END)[1]}')
 
 
 if __name__ == '__main__':

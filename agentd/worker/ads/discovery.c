@@ -126,12 +126,17 @@ int discovery_read_request(
     struct discovery_request *q, enum discovery_flavour flavour, struct pbwire msg, struct err *e)
 {
 	struct pbwire_field f;
+	unsigned fields = 0;
 	int more;
 
 	memset(q, 0, sizeof(*q));
-	while ((more = pbwire_next(&msg, &f)) > 0)
+	while ((more = pbwire_next(&msg, &f)) > 0) {
+		if (++fields > DISCOVERY_FIELDS_MAX)
+			return err_set(e, ERR_PROTOCOL, "a request of more than %d fields",
+			    DISCOVERY_FIELDS_MAX);
 		if (read_request_field(q, &request_fields[flavour], &f, e))
 			return -1;
+	}
 	return more < 0 ? malformed(e, "request") : 0;
 }
 

@@ -24,6 +24,8 @@ enum {
 	DISCOVERY_NONCE_SIZE = 160,
 	DISCOVERY_WHY_SIZE = 256,
 	DISCOVERY_NAME_SIZE = 4096 + 1,
+	/* Of a request: a pod writes them, and each is work (security-rules.md G9). */
+	DISCOVERY_FIELDS_MAX = 200000,
 };
 
 enum discovery_flavour { DISCOVERY_SOTW, DISCOVERY_DELTA };

@@ -316,14 +316,22 @@ static int read_entry(struct reading *r, struct pbwire entry)
 	return 0;
 }
 
+/* An entry that gives no name is work all the same. */
 static int read_table(struct reading *r, struct pbwire names)
 {
 	struct pbwire_field f;
+	unsigned entries = 0;
 	int more;
 
-	while ((more = pbwire_next(&names, &f)) > 0)
-		if (f.number == TABLE && f.type == PBWIRE_BYTES && read_entry(r, f.bytes))
+	while ((more = pbwire_next(&names, &f)) > 0) {
+		if (f.number != TABLE || f.type != PBWIRE_BYTES)
+			continue;
+		if (++entries > DNS_TABLE_NAMES_MAX)
+			return err_set(
+			    r->e, ERR_INVALID, "more than %d entries", DNS_TABLE_NAMES_MAX);
+		if (read_entry(r, f.bytes))
 			return -1;
+	}
 	return more < 0 ? malformed(r) : 0;
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/err.h"
+#include "common/mem.h"
 #include "worker/ads/discovery.h"
 
 enum { MESSAGE_SIZE = 16384, PIECES = 40 };
@@ -186,6 +187,26 @@ static void malformed_requests_are_errors(void **state)
 		assert_int_equal(discovery_read_request(&q, DISCOVERY_SOTW, whole(&m), &e),
 		    len < DISCOVERY_TYPE_SIZE ? 0 : -1);
 	}
+}
+
+static void fields_of_a_request_are_counted(void **state)
+{
+	struct discovery_request q;
+	auto_free uint8_t *bytes = mem_zalloc(2 * (DISCOVERY_FIELDS_MAX + 1));
+	struct pbwire r;
+	struct err e = {0};
+
+	(void)state;
+	for (size_t i = 0; i <= DISCOVERY_FIELDS_MAX; i++)
+		bytes[2 * i] = 0x0a; /* an empty version */
+	for (size_t n = DISCOVERY_FIELDS_MAX; n <= DISCOVERY_FIELDS_MAX + 1; n++) {
+		struct iovec iov = {bytes, 2 * n};
+
+		pbwire_init(&r, &iov, 1);
+		assert_int_equal(discovery_read_request(&q, DISCOVERY_SOTW, r, &e),
+		    n > DISCOVERY_FIELDS_MAX ? -1 : 0);
+	}
+	assert_string_equal(e.msg, "a request of more than 200000 fields");
 }
 
 static void a_response_is_read(void **state)
@@ -590,6 +611,7 @@ int main(void)
 	    TEST(the_last_occurrence_counts),
 	    TEST(a_long_reason_is_cut),
 	    TEST(malformed_requests_are_errors),
+	    TEST(fields_of_a_request_are_counted),
 	    TEST(a_response_is_read),
 	    TEST(a_long_nonce_is_an_error_a_long_version_is_not),
 	    TEST(names_come_in_the_order_of_the_wire),

@@ -397,6 +397,24 @@ static void broken_ones(void **state)
 	}
 }
 
+/* They give no name, and yet each is looked at. */
+static void entries_are_counted(void **state)
+{
+	struct evbuffer *b = evbuffer_new();
+	struct err e = {.msg = ""};
+
+	(void)state;
+	for (int i = 0; i < DNS_TABLE_NAMES_MAX; i++)
+		evbuffer_add(b, "\x0a", 2);
+	struct dns_table *read = table_read(b, &e);
+	assert_non_null(read);
+	dns_table_unref(&read);
+	evbuffer_add(b, "\x0a", 2);
+	assert_null(table_read(b, &e));
+	assert_string_equal(e.msg, "more than 200000 entries");
+	evbuffer_free(b);
+}
+
 /* Texts that are none, or too long, are no names. */
 static void odd_texts(void **state)
 {
@@ -430,6 +448,7 @@ int main(void)
 	    cmocka_unit_test_setup_teardown(equal_tables_are_one, setup, teardown),
 	    cmocka_unit_test(names_without_a_proxy),
 	    cmocka_unit_test(broken_ones),
+	    cmocka_unit_test(entries_are_counted),
 	    cmocka_unit_test(odd_texts),
 	};
 
