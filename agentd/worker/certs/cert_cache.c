@@ -41,7 +41,11 @@
 
 LOG_SCOPE("cert");
 
-enum { RETRY_FIRST_MS = 500, RETRY_MAX_MS = 60 * 1000 };
+enum {
+	RETRY_FIRST_MS = 500,
+	RETRY_MAX_MS = 60 * 1000,
+	URGENT_MAX_MS = 8 * 1000, /* while pods wait without a certificate */
+};
 
 /* A pod that was here before the restart is here again by then. */
 enum { RESTORED_MS = 60 * 1000 };
@@ -237,11 +241,12 @@ static void on_end(void *ctx)
 
 static void back_off(struct cert_entry *e)
 {
-	unsigned ms = e->retry_ms, spread = ms / 10;
+	const unsigned max = cert_entry_valid(e) ? RETRY_MAX_MS : URGENT_MAX_MS;
+	unsigned ms = e->retry_ms < max ? e->retry_ms : max, spread = ms / 10;
 
 	ms += arc4random_uniform(2 * spread + 1) - spread;
 	loop_timer_in(e->cache->loop, &e->retry, ms, on_retry, e);
-	e->retry_ms = e->retry_ms * 2 < RETRY_MAX_MS ? e->retry_ms * 2 : RETRY_MAX_MS;
+	e->retry_ms = e->retry_ms * 2 < max ? e->retry_ms * 2 : max;
 }
 
 /* What is valid stays.  `e` may be gone afterwards. */
