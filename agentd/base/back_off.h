@@ -1,7 +1,7 @@
 /* back_off.h - how long to wait after the n-th failure in a row: 0.5 s, doubling to 8 s, +-20 %.
  *
- * So all is well within 10 s of the last failure.  What it costs others is bounded elsewhere: stream
- * opens by the turnstile, and by istiod's own limiter, which comes before it looks at a token.
+ * So all is well within 10 s of the last failure.  Its cost is bounded elsewhere: opens at istiod
+ * by the turnstile, and by istiod's own limiter, which comes before it looks at a token.
  */
 #pragma once
 #include "loop.h"

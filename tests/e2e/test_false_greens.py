@@ -64,7 +64,7 @@ class Pages:
 
     def greens(self, missing):
         """What says that nothing is, though this is missing."""
-        found = [name for name in ('status', 'pods') if not getattr(self, name)]
+        found = [name for name in ('status', 'pods') if missing and not getattr(self, name)]
         for what in missing:
             pod = what.rpartition(' ')[2]
             if pod != what:
