@@ -14,8 +14,8 @@ from .conftest import measured
 from .misfortunes import ALL, World
 
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
-SEED = os.environ.get('AGENTD_SEED', '7')
-STEPS, MISFORTUNES = 7, 100
+SEED = os.environ.get('AGENTD_SEED', '36')
+STEPS, MISFORTUNES = 6, 100
 LATE_S = 25 if SOAK else 60  # then a page that is wrong is no longer only late
 
 
