@@ -18,7 +18,7 @@ from .pod import ADMIN, STATUS, run_validate
 
 SECURE, MERGED = 15091, 15092
 ZIPKIN, SERVICES = 9411, 9000
-REGEXES = Path(__file__).parents[1] / 'unit/worker/envoy/regex_test.c'
+REGEXES = Path(__file__).parents[1] / 'unit/mesh/regex_test.c'
 CONFIG = {
     'envoyMetricsService': {'address': 'metrics.example:15000', 'tlsSettings': {'mode': 'ISTIO_MUTUAL', 'subjectAltNames': ['a']},
                             'tcpKeepalive': {'probes': 3, 'time': '10s', 'interval': '5s'}},
