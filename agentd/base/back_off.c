@@ -2,7 +2,7 @@
 #include "back_off.h"
 #include <stdlib.h>
 
-enum { FIRST_MS = 500, MAX_MS = 30 * 1000 };
+enum { FIRST_MS = 500, MAX_MS = 8 * 1000 };
 
 void back_off_start(struct loop *l, struct back_off *b, loop_cb over, void *ctx)
 {

@@ -1,4 +1,7 @@
-/* back_off.h - how long to wait after the n-th failure in a row: 0.5 s, doubling to 30 s, +-20 %.
+/* back_off.h - how long to wait after the n-th failure in a row: 0.5 s, doubling to 8 s, +-20 %.
+ *
+ * So all is well within 10 s of the last failure.  Its cost is bounded elsewhere: opens at istiod
+ * by the turnstile, and by istiod's own limiter, which comes before it looks at a token.
  */
 #pragma once
 #include "loop.h"

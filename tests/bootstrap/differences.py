@@ -7,6 +7,7 @@ TRUST = '.*/transport_socket/typed_config/common_tls_context/combined_validation
 DIFFERENCES = {
     '/application_log_config/.*': 'the same format is on Envoy\'s command line (tests/helm/test_injection.py); both would be an error',
     '/bootstrap_extensions/envoy.bootstrap.internal_listener/typed_config/.*': 'the same message, not wrapped in a TypedStruct',
+    '/dynamic_resources/ads_config/grpc_services/.*/retry_policy/.*': 'istiod is paced by agentd: back within 10 s of its last refusal',
     '/layered_runtime/.*/envoy.reloadable_features.coalesce_lb_rebuilds_on_batch_update': 'of a newer Istio (istio-agent.md 8.4)',
     '/layered_runtime/.*/envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled': 'no Envoy here has this flag any more',
     '/layered_runtime/.*/envoy.resource_limits.listener.*_(15020|16020).connection_limit': STATUS,

@@ -39,7 +39,7 @@ LOG_SCOPE("xds");
 
 enum {
 	KEPT_MAX = 1 << 20,     /* of Envoy's messages before the first answer */
-	RETURNS_MS = 60 * 1000, /* an Envoy that was refused comes again within 30 s */
+	RETURNS_MS = 60 * 1000, /* an older bootstrap lets Envoy wait for 30 s */
 };
 
 #define SERVICE "/envoy.service.discovery.v3.AggregatedDiscoveryService/"

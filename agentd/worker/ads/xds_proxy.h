@@ -5,7 +5,7 @@
  *
  * While istiod is away, or refuses for want of room (UNAVAILABLE, RESOURCE_EXHAUSTED, nothing
  * answered yet), Envoy's stream is held and opened again.  Envoy sees all other refusals.  After
- * each, the pod's next try waits: 0.5 s, doubling to 30 s, +-20 %, until istiod answers.
+ * each, the pod's next try waits: 0.5 s, doubling to 8 s, +-20 %, until istiod answers.
  */
 #pragma once
 #include "local.h"

@@ -5,8 +5,7 @@
  *           -> key -> CSR -> ...   (one key at a time; entries without a certificate first)
  * Something fails -> what is still valid stays, all are told why, retry with growing pauses.
  * unsubscribe -> (its token was under way) that CSR is given up, retry
- *             -> (last one) linger, floor and retry over -> forgotten, key wiped, deleted from the
- *                kept state.
+ *             -> (last one) linger, floor and retry over -> forgotten, key wiped, not kept.
  * restore -> what an earlier worker stored lingers until a subscriber comes, and is looked at in
  * its turn: with all of them looked at first, nobody would be served meanwhile.
  *
@@ -41,7 +40,8 @@
 
 LOG_SCOPE("cert");
 
-enum { RETRY_FIRST_MS = 500, RETRY_MAX_MS = 60 * 1000 };
+/* Urgent: pods wait without a valid certificate. */
+enum { RETRY_FIRST_MS = 500, RETRY_MAX_MS = 60 * 1000, URGENT_MAX_MS = 8 * 1000 };
 
 /* A pod that was here before the restart is here again by then. */
 enum { RESTORED_MS = 60 * 1000 };
@@ -237,18 +237,18 @@ static void on_end(void *ctx)
 
 static void back_off(struct cert_entry *e)
 {
-	unsigned ms = e->retry_ms, spread = ms / 10;
+	const unsigned max = cert_entry_valid(e) ? RETRY_MAX_MS : URGENT_MAX_MS;
+	unsigned ms = e->retry_ms < max ? e->retry_ms : max, spread = ms / 10;
 
+	e->retry_ms = ms * 2;
 	ms += arc4random_uniform(2 * spread + 1) - spread;
 	loop_timer_in(e->cache->loop, &e->retry, ms, on_retry, e);
-	e->retry_ms = e->retry_ms * 2 < RETRY_MAX_MS ? e->retry_ms * 2 : RETRY_MAX_MS;
 }
 
 /* What is valid stays.  `e` may be gone afterwards. */
 static void failed(struct cert_entry *e, const struct err *why)
 {
 	char name[IDENTITY_URI_SIZE];
-
 	bool expired = e->cert && !cert_entry_valid(e);
 
 	x509_request_clear(&e->making.request);

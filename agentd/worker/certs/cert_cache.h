@@ -2,16 +2,20 @@
  *
  * Cached by everything that shaped it (security-rules.md 2).  The first subscriber starts the CSR,
  * renewal happens here and only here, subscribers are told and never ask.  A failed renewal keeps
- * the certificate that is still valid.  Back-off is per entry: 0.5 s doubling to 60 s, +-10 %.  Two
- * issued certificates of one entry are never closer than 5 minutes (a setting), or a third of their
- * life where that is shorter, by the monotonic clock.  Without a valid one the wall clock counts
- * once: after a suspend, or when the clock was put right.  A certificate ends, and is due for
- * renewal, by whichever clock says so first; at its end the subscribers are told.  A CA of its
+ * the certificate that is still valid.  Back-off is per entry: 0.5 s doubling to 60 s, +-10 %, and
+ * to 8 s without a valid certificate: its pods are cut off, and have it within 10 s of the last
+ * refusal.  A renewal has half of its life left, and a CSR may cost istiod an object at the API
+ * server.  csr_per_second bounds both.
+ *
+ * Two issued certificates of one entry are never closer than 5 minutes (a setting), or a third of
+ * their life where that is shorter, by the monotonic clock.  Without a valid one the wall clock
+ * counts once: after a suspend, or when the clock was put right.  A certificate ends, and is due
+ * for renewal, by whichever clock says so first; at its end the subscribers are told.  A CA of its
  * chain that ends first counts for the renewal.  When the last subscriber goes the certificate
  * lingers (5 min) before its key is wiped.
  *
  * Each certificate is stored when it is issued, and deleted when it is forgotten, not when we end:
- * the next worker restores it.  A failed store is tried again every half minute.
+ * the next worker restores it.  A failed store is tried again every 8 s at most.
  */
 #pragma once
 #include "border/protocol.h"

@@ -280,6 +280,11 @@ int64_t crl_ends(const struct crl *c)
 	return c->force ? c->of_force.ends : 0;
 }
 
+const char *crl_why_refused(const struct crl *c)
+{
+	return c->of_force.passed < c->of_force.tried ? c->of_force.why.msg : NULL;
+}
+
 bool crl_has_problem(const struct crl *c)
 {
 	return *c->problem;

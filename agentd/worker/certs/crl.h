@@ -41,6 +41,8 @@ void crl_try_again(struct crl *c, const struct cert *added);
 
 /* When the list in force ends for our certificates, Unix s; 0: never, or there is none. */
 int64_t crl_ends(const struct crl *c);
+/* Why Envoys refuse peers under the list in force; NULL: they do not. */
+const char *crl_why_refused(const struct crl *c);
 /* The file's list is not in force, or Envoys refuse peers under the one that is. */
 bool crl_has_problem(const struct crl *c);
 /* present: one is in force; ends; why_not: the problem; warning: it ends soon */

@@ -37,14 +37,16 @@ static json_t *from_ads(void)
 	    "{s:{}, s:s, s:s}", "ads", "initial_fetch_timeout", "0s", "resource_api_version", "V3");
 }
 
+/* Envoy's own pause after a refused stream would grow to 30 s.  Agentd paces what istiod sees. */
 static json_t *dynamic_resources(const struct node *n)
 {
 	const char *flavour = node_settings(n)->delta_xds ? "DELTA_GRPC" : "GRPC";
 
-	return json_pack("{s:o, s:o, s:{s:s, s:b, s:s, s:[{s:{s:s}}]}}", "lds_config", from_ads(),
-	    "cds_config", from_ads(), "ads_config", "api_type", flavour,
+	return json_pack("{s:o, s:o, s:{s:s, s:b, s:s, s:[{s:{s:s, s:{s:{s:s, s:s}}}}]}}",
+	    "lds_config", from_ads(), "cds_config", from_ads(), "ads_config", "api_type", flavour,
 	    "set_node_on_first_message_only", true, "transport_api_version", "V3", "grpc_services",
-	    "envoy_grpc", "cluster_name", "xds-grpc");
+	    "envoy_grpc", "cluster_name", "xds-grpc", "retry_policy", "retry_back_off",
+	    "base_interval", "0.5s", "max_interval", "5s");
 }
 
 /* HTTP/2 over a unix socket to agentd.  `requests`: of one connection, 0: any. */

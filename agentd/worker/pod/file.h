@@ -1,7 +1,7 @@
 /* file.h - one file of the pod's directory, asked for until it is written.
  *
  * The broker answers each write.  A refusal is logged once for each reason, told as the pod's
- * problem, and the write is repeated after 0.5 s, doubling to 30 s, with the content of then.
+ * problem, and the write is repeated after 0.5 s, doubling to 8 s, with the content of then.
  */
 #pragma once
 #include "base/back_off.h"

@@ -3,6 +3,7 @@
  * directory -> the server is there; trust or certificate change -> it is told; a call comes -> it
  * is the server's.
  */
+#include "common/err.h"
 #include "rows.h"
 #include "worker/certs/crl.h"
 #include "worker/pods/pod.h"
@@ -66,8 +67,14 @@ static void show(void *ctx, json_t *o, const char *name)
 static enum served served(void *ctx, struct err *why)
 {
 	const struct pod_sds *s = ctx;
+	const char *refused = crl_why_refused(s->context->plane->crl);
 
-	return s->server ? sds_server_served(s->server, why) : SERVED_YES;
+	if (!s->server)
+		return SERVED_YES;
+	if (!refused)
+		return sds_server_served(s->server, why);
+	err_set(why, ERR_UNAVAILABLE, "Envoys refuse peers: revocation list: %s", refused);
+	return SERVED_NO;
 }
 
 static unsigned count(void *ctx)

@@ -354,7 +354,7 @@ static struct rpc_stream *last_up(const struct world *w)
 static void without_room_at_istiod_envoy_is_held(void **state)
 {
 	static const int refusals[] = {RPC_RESOURCE_EXHAUSTED, RPC_UNAVAILABLE};
-	static const int64_t waits[] = {500, 1000, 2000, 4000, 8000, 16000, 30000, 30000};
+	static const int64_t waits[] = {500, 1000, 2000, 4000, 8000, 8000, 8000, 8000};
 	struct world *w = *state;
 	struct rpc_stream *up, *down = connect_envoy(w, SOTW_METHOD, &up);
 

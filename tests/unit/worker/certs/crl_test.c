@@ -252,9 +252,11 @@ static void one_that_ended_is_better_than_none(void **state)
 	write_list("old", -10, -1);
 	in_force("old");
 	assert_non_null(strstr(dumped("why_not"), ": Envoys refuse all peers"));
+	assert_string_equal(crl_why_refused(crl), "it has ended");
 	write_list("good", -10, 100);
 	in_force("good");
 	problem("");
+	assert_null(crl_why_refused(crl));
 }
 
 /* --- times --- */

@@ -74,6 +74,10 @@ static void test_dynamic_resources(void **state)
 	    b, "dynamic_resources.ads_config.grpc_services.0.envoy_grpc.cluster_name", "xds-grpc");
 	assert_true(
 	    json_is_true(at(b, "dynamic_resources.ads_config.set_node_on_first_message_only")));
+	text_at(b,
+	    "dynamic_resources.ads_config.grpc_services.0.envoy_grpc.retry_policy.retry_back_off."
+	    "max_interval",
+	    "5s");
 	text_at(b, "dynamic_resources.lds_config.initial_fetch_timeout", "0s");
 	text_at(b, "dynamic_resources.cds_config.resource_api_version", "V3");
 	assert_true(json_is_object(at(b, "dynamic_resources.lds_config.ads")));

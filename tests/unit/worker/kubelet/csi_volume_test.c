@@ -564,7 +564,7 @@ static void test_kept_when_there_is_room(void **state)
 			mounted(w);
 		assert_int_equal(csi_volumes_troubled(w->volumes, &why), 1);
 		assert_non_null(strstr(why.msg, "demo/web-0: the pod is not kept"));
-		fake_loop_advance(w->loop, 36 * 1000); /* 30 s and a fifth, at most */
+		fake_loop_advance(w->loop, 10 * 1000); /* 8 s and a fifth, at most */
 		assert_int_equal(fake_link_waiting(w->link, LINK_STATE_PUT), 1);
 	}
 	o = csi_volume_dump(w->volumes, &w->uid);

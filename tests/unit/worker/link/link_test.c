@@ -425,7 +425,7 @@ static void test_nobody_waits_so_it_is_repeated(void **state)
 		assert_int_equal(link_insists(w->p, &why), 1);
 		assert_string_equal(why.msg, "remove the pod's directory: broken");
 		assert_int_equal(recv(w->peer, &q, sizeof(q), MSG_DONTWAIT), -1);
-		fake_loop_advance(w->l, 36 * 1000); /* 30 s and a fifth, at most */
+		fake_loop_advance(w->l, 10 * 1000); /* 8 s and a fifth, at most */
 	}
 	q = heard(w, LINK_POD_REMOVE, NULL);
 	say(w, (struct link_packet){.what = LINK_REPLY, .id = q.id}, -1);

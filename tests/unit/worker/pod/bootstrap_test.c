@@ -185,7 +185,7 @@ static void a_refused_write_is_repeated(void **state)
 		answer("no room");
 		assert_int_equal(world.told, i);
 		assert_int_equal(progress("no room"), POD_HELD);
-		fake_loop_advance(shared.loop, 36 * 1000); /* 30 s and a fifth, at most */
+		fake_loop_advance(shared.loop, 10 * 1000); /* 8 s and a fifth, at most */
 		assert_int_equal(progress("no room"), POD_HELD);
 	}
 	answer(NULL);

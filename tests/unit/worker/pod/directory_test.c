@@ -114,7 +114,7 @@ static void it_is_asked_for_until_it_is_there(void **state)
 		fake_link_added(shared.link, &pod.spec.uid, "mkdir: no room");
 		assert_int_equal(progress(ERR_UNAVAILABLE, "mkdir: no room"), POD_HELD);
 		assert_int_equal(fake_link_waiting(shared.link, LINK_POD_ADD), 0);
-		fake_loop_advance(shared.loop, 36 * 1000); /* 30 s and a fifth, at most */
+		fake_loop_advance(shared.loop, 10 * 1000); /* 8 s and a fifth, at most */
 	}
 	assert_int_equal(told.directory, 0);
 	fake_link_added(shared.link, &pod.spec.uid, NULL);

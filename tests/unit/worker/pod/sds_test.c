@@ -2,6 +2,7 @@
  *
  * LINK: tests/unit/worker/pod/row_rig.c
  */
+#include "common/err.h"
 #include "common/mem.h"
 #include "row_rig.h"
 #include "worker/certs/crl.h"
@@ -26,6 +27,7 @@ static void *s;
 static struct {
 	char told[256];
 	bool freed;
+	const char *refused;
 } world;
 
 /* --- in place of the neighbours --- */
@@ -91,7 +93,7 @@ enum served sds_server_served(const struct sds_server *at, struct err *why)
 {
 	assert_ptr_equal(at, server);
 	(void)why;
-	return SERVED_NO;
+	return SERVED_HELD;
 }
 
 json_t *sds_server_dump(const struct sds_server *at)
@@ -104,6 +106,12 @@ struct revocation *crl_in_force(const struct crl *c)
 {
 	(void)c;
 	return list;
+}
+
+const char *crl_why_refused(const struct crl *c)
+{
+	(void)c;
+	return world.refused;
 }
 
 /* --- the tests --- */
@@ -173,12 +181,26 @@ static void asked_and_looked_at(void **state)
 	assert_true(row->call(s, NULL, "ours"));
 	assert_false(row->call(s, NULL, "another"));
 	assert_int_equal(row->count(s), 3);
-	assert_int_equal(row->served(s, NULL), SERVED_NO);
+	assert_int_equal(row->served(s, NULL), SERVED_HELD);
 	o = row_show(row, s, NULL);
 	assert_string_equal(json_string_value(json_object_get(o, "sds")), "dumped");
 	json_decref(o);
 	row_stop(row, &s);
 	assert_true(world.freed);
+}
+
+/* Envoy ACKs such a list, and then refuses each peer. */
+static void a_list_that_refuses_peers(void **state)
+{
+	struct err e = {0};
+
+	(void)state;
+	row->directory(s);
+	world.refused = "it has ended";
+	assert_int_equal(row->served(s, &e), SERVED_NO);
+	assert_string_equal(e.msg, "Envoys refuse peers: revocation list: it has ended");
+	world.refused = NULL;
+	assert_int_equal(row->served(s, &e), SERVED_HELD);
 }
 
 int main(void)
@@ -189,6 +211,7 @@ int main(void)
 	    TEST(a_list_that_was_there_before),
 	    TEST(trust_and_certificate_are_told),
 	    TEST(asked_and_looked_at),
+	    TEST(a_list_that_refuses_peers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,7 +174,7 @@ static void sockets_are_asked_for_until_they_are_there(void **state)
 		err_set(&e, ENOSPC, "no room");
 		world.to.listening(world.ctx, &e);
 		said("held: no room; ");
-		fake_loop_advance(shared.loop, 36 * 1000); /* 30 s and a fifth, at most */
+		fake_loop_advance(shared.loop, 10 * 1000); /* 8 s and a fifth, at most */
 		assert_int_equal(progress(), POD_HELD);
 	}
 	world.to.listening(world.ctx, NULL);

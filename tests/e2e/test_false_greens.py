@@ -1,0 +1,140 @@
+"""No page says that all is well while a client does not get what it should, and none says otherwise when all is.
+
+Misfortunes begin and end at random, one or two at a time; after each step all pages are compared with what clients get.
+AGENTD_SEED chooses the run; AGENTD_SOAK=1: a hundred misfortunes.
+"""
+import contextlib
+import os
+import random
+import time
+
+import pytest
+
+from .conftest import measured
+from .misfortunes import ALL, World
+
+SOAK = bool(os.environ.get('AGENTD_SOAK'))
+SEED = os.environ.get('AGENTD_SEED', '36')
+STEPS, MISFORTUNES = 6, 100
+LATE_S = 25 if SOAK else 60  # then a page that is wrong is no longer only late
+
+
+class Pages:
+    """All that agentd says of itself and its pods, at one moment."""
+
+    def __init__(self, agentd):
+        self.agentd, self.said = agentd, {}
+        self.status = self._ctl('status')
+        self.pods = self._ctl('pods')
+        self.ready = self._ctl('ready')
+        self.healthy = self._page('healthz').startswith('HTTP/1.1 200')
+        self.metrics = self._page('metrics')
+        self.rows = {}
+        with contextlib.suppress(OSError, ValueError):
+            self.rows = {p['name']: p for p in agentd.ctl('pods')['pods']}
+
+    def _ctl(self, *command):
+        status, self.said[command[0]] = self.agentd.ctl_text(*command)
+        return status
+
+    def _page(self, name):
+        try:
+            return self.agentd.page(name)
+        except OSError as e:
+            return str(e)
+
+    def _sum(self, name, *labels):
+        return sum(float(line.rpartition(' ')[2]) for line in self.metrics.splitlines()
+                   if line.startswith((f'{name}{{', f'{name} ')) and all(label in line for label in labels))
+
+    def _has_no_problem(self, pod):
+        return self.metrics.startswith('HTTP/1.1 200') and not self._sum('agentd_pod_problem', f'pod="{pod}"')
+
+    def _is_green(self, pod):
+        row = self.rows.get(pod)
+        return row and row['ready'] and row['served'] in ('yes', 'unasked')
+
+    def reds(self):
+        """What says that something is wrong."""
+        found = [name for name in ('status', 'pods', 'ready') if getattr(self, name)]
+        found += [] if self.healthy else ['healthz']
+        found += [f'row of {name}' for name in self.rows if not self._is_green(name)]
+        found += [m for m in ('agentd_pods_unserved', 'agentd_pod_problem', 'agentd_crl_problem') if self._sum(m)]
+        return found
+
+    def greens(self, missing):
+        """What says that nothing is, though this is missing."""
+        found = [name for name in ('status', 'pods') if missing and not getattr(self, name)]
+        for what in missing:
+            pod = what.rpartition(' ')[2]
+            if pod != what:
+                found += [f'row of {pod}'] if self._is_green(pod) else []
+                found += [f'metric of {pod}'] if self._has_no_problem(pod) else []
+        return found
+
+    def text(self):
+        return '\n'.join(f'{name}: {text}' for name, text in self.said.items())
+
+
+class Run:
+    def __init__(self, world, dice):
+        self.world, self.dice, self.active = world, dice, {}
+        self.steps, self.begun = [], 0
+        self.said = self.healed = 0  # the longest time until the pages were right
+
+    def step(self):
+        possible = [m for m in ALL if m.goes_with(self.active)]
+        if self.active and (len(self.active) == 2 or not possible or self.dice.random() < 0.5):
+            self.end(self.dice.choice(list(self.active)))
+        else:
+            self.begin(self.dice.choice(possible))
+
+    def begin(self, m):
+        self.note(f'+{m.name}')
+        self.begun += 1
+        self.active[m] = m.begin(self.world, self.dice)
+        self.active[m].__enter__()
+        self.check(m.hurts)
+
+    def end(self, m):
+        self.note(f'-{m.name}')
+        self.active.pop(m).__exit__(None, None, None)
+        self.check(None)
+        self.world.let_go()
+
+    def note(self, step):
+        self.steps.append(step)
+        print(time.strftime('%X'), step, flush=True)
+
+    def check(self, hurts):
+        """Until a client feels it and the pages are right: for a while one that is wrong may only be late."""
+        self.world.mark()
+        since = None if self.active else time.monotonic()  # something is missing, or all should be well
+        while True:
+            missing, pages = self.world.missing(), Pages(self.world.agentd)
+            wrong = pages.greens(missing) if self.active else [*missing, *pages.reds()]
+            if self.active:
+                since = (since or time.monotonic()) if missing else None
+            late = time.monotonic() - since if since else 0
+            if not wrong and (not hurts or any(what.startswith(hurts) for what in missing)):
+                break
+            assert late < LATE_S, (f'seed {SEED}, {" ".join(self.steps)}: there are {[m.name for m in self.active]}, '
+                                   f'missing is {missing}, wrong is {wrong}\n{pages.text()}')
+            time.sleep(0.2)
+        if self.active:
+            self.said = max(self.said, late)
+        else:
+            self.healed = max(self.healed, late)
+        print(f'{late:.1f} s; missing {missing}', flush=True)
+
+
+@pytest.mark.timeout(3600 if SOAK else 600)
+def test_pages_say_what_clients_get(node):
+    print(f'seed {SEED}', flush=True)
+    run = Run(World(node).start(), random.Random(SEED))
+    while run.begun < MISFORTUNES if SOAK else len(run.steps) < STEPS:
+        run.step()
+    while run.active:
+        run.end(next(iter(run.active)))
+    measured.append(f'{run.begun} misfortunes of seed {SEED}: all was said after {run.said:.1f} s, '
+                    f'and well after {run.healed:.1f} s')
