@@ -42,7 +42,8 @@ static void add_block(struct blocks *b, const char *text, size_t size)
 	struct x509_life life;
 
 	x509_pem_life(one, &life);
-	b->at = mem_realloc(b->at, (b->n + 1) * sizeof(*b->at));
+	if (!(b->n & (b->n - 1))) /* doubled: this heap copies and wipes each time */
+		b->at = mem_realloc(b->at, (b->n ? 2 * b->n : 1) * sizeof(*b->at));
 	b->at[b->n++] = (struct block){text, size, life.last_end};
 }
 
