@@ -7,14 +7,13 @@
 #include "env_keys.h"
 #include "common/err.h"
 #include "common/mem.h"
-#include "common/nearest.h"
 #include "common/words.h"
 #include "duration.h"
 #include "identity.h"
+#include "own_address.h"
 #include "pod.h"
 #include "refusal.h"
 #include "targets.h"
-#include "traffic.h"
 #include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
@@ -25,11 +24,7 @@ enum {
 	ECHO_BYTES_MAX = 128 << 10,
 	DRAIN_MAX_S = 3600,
 	CONCURRENCY_MAX = 256,
-	MISSPELT_MAX = 16, /* that are named: to find the nearest one costs */
 };
-
-#define OURS "agentd.node.mesh/"
-#define TRAFFIC "traffic.sidecar.istio.io/"
 
 static const char key_characters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
@@ -413,36 +408,16 @@ static int read_meta(struct node_reader *r, const struct env_key *row, const cha
 	return 0;
 }
 
-/* In the kernel's spelling; false: no unicast address that others can dial. */
-static bool read_unicast(const char *value, char out[INET6_ADDRSTRLEN])
-{
-	struct in6_addr v6;
-	struct in_addr v4;
-	uint32_t n;
-
-	if (inet_pton(AF_INET6, value, &v6) == 1)
-		return !IN6_IS_ADDR_UNSPECIFIED(&v6) && !IN6_IS_ADDR_LOOPBACK(&v6) &&
-		       !IN6_IS_ADDR_LINKLOCAL(&v6) && !IN6_IS_ADDR_MULTICAST(&v6) &&
-		       inet_ntop(AF_INET6, &v6, out, INET6_ADDRSTRLEN);
-	if (inet_pton(AF_INET, value, &v4) != 1)
-		return false;
-	n = ntohl(v4.s_addr);
-	return n >> 24 && n >> 24 != IN_LOOPBACKNET && n >> 16 != 0xa9fe && n >> 28 < 0xe &&
-	       inet_ntop(AF_INET, &v4, out, INET6_ADDRSTRLEN);
-}
-
 /* Peers dial it: only root may say where a machine is.  INSTANCE_IP wins: keys are walked in the
  * order of the alphabet. */
 static int read_own_address(struct node_reader *r, const struct env_key *row, const char *key,
     const char *value, struct err *e)
 {
-	char address[INET6_ADDRSTRLEN];
+	char address[INET6_ADDRSTRLEN] = "";
 
 	if (!r->pod->machine)
 		return read_ignored(r, row, key, value, e);
-	if (!*value)
-		return 0;
-	if (!read_unicast(value, address))
+	if (*value && !own_address_read(value, address))
 		return refusal(key, value, "an IP address that other machines can dial", e);
 	if (!*r->out->settings.address)
 		memcpy(r->out->settings.address, address, sizeof(address));
@@ -524,14 +499,6 @@ static int read_metajson(struct node_reader *r, const struct env_key *row, const
 		echo(r, key, name, child);
 	json_decref(o);
 	return 0;
-}
-
-static int read_traffic(struct node_reader *r, const struct env_key *row, const char *key,
-    const char *value, struct err *e)
-{
-	(void)row, (void)value, (void)e;
-	env_key_check_annotation(r, key + strlen("annotation "));
-	return 0; /* traffic.c reads it */
 }
 
 /* --- the table --- */
@@ -682,7 +649,7 @@ static const struct env_key rows[] = {
     ROW("annotation sidecar.istio.io/statsEvictionInterval", used),
 
     /* traffic: redirect/ reads and checks them */
-    ROW("annotation traffic.sidecar.istio.io/*", traffic),
+    ROW("annotation traffic.sidecar.istio.io/*", used),
     ROW("annotation sidecar.istio.io/interceptionMode", used),
     ROW("annotation istio.io/reroute-virtual-interfaces", used),
     ROW("annotation agentd.node.mesh/redirect", used),
@@ -727,37 +694,7 @@ const struct env_key *env_key_find(const char *key)
 	return NULL;
 }
 
-/* Both name spaces are closed lists, so another name in them is a mistake. */
-static void consider(struct nearest *n, const char *known)
+const char *env_key_name(unsigned n)
 {
-	if (!strncmp(known, n->wanted, strcspn(n->wanted, "/") + 1))
-		nearest_consider(n, known);
-}
-
-static void consider_traffic(void *ctx, const char *flag, const char *annotation,
-    const char *variable, const char *otherwise)
-{
-	(void)flag, (void)variable, (void)otherwise;
-	if (annotation)
-		consider(ctx, annotation);
-}
-
-void env_key_check_annotation(struct node_reader *r, const char *name)
-{
-	static const char prefix[] = "annotation ";
-	struct nearest n = {.wanted = name};
-
-	if ((strncmp(name, OURS, strlen(OURS)) != 0 &&
-		strncmp(name, TRAFFIC, strlen(TRAFFIC)) != 0) ||
-	    r->misspelt == MISSPELT_MAX)
-		return;
-	for (unsigned i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-		if (!strncmp(rows[i].key, prefix, strlen(prefix)) && !strchr(rows[i].key, '*'))
-			consider(&n, rows[i].key + strlen(prefix));
-	traffic_keys_each(consider_traffic, &n);
-	if (!n.distance)
-		return;
-	r->misspelt++;
-	json_array_append_new(
-	    r->out->ignored, json_sprintf("annotation %s (nearest: %s)", name, n.name));
+	return n < sizeof(rows) / sizeof(*rows) ? rows[n].key : NULL;
 }

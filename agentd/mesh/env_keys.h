@@ -29,9 +29,8 @@ struct env_key {
 /* Keys of the environment by their name, fields of ProxyConfig as "PROXY_CONFIG.field", annotations
  * as "annotation name".  NULL: unknown. */
 const struct env_key *env_key_find(const char *key);
-/* An annotation of a name space that has a closed list, ours or Istio's for traffic, and not in it:
- * ignored, with the nearest one that is. */
-void env_key_check_annotation(struct node_reader *r, const char *name);
+/* Of the n-th row, from 0; NULL: there are no more. */
+const char *env_key_name(unsigned n);
 
 /* Was the pod served under other settings of the node?  Then `key` is listed as ignored: `own`, the
  * node's word, counts. */

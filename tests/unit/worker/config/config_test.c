@@ -200,6 +200,7 @@ static void test_bad_files(void **state)
 	file_fails("log_json: yes\n", "line 1: log_json: \"yes\" must be true or false");
 	file_fails("node_name: a b\n", "one word");
 	file_fails("node_name: [a]\n", "one value");
+	file_fails("certificate_directories: /etc,certs\n", "absolute paths");
 	file_fails("host_ip: node-1\n", "an IP address");
 	file_fails("host_ip: 10.0.0.1,10.0.0.2\n", "an IP address");
 	file_fails("ip_family: 4\n", "ipv4 or ipv6");
