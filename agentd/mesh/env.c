@@ -23,7 +23,7 @@
 static const char key_characters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
 
-enum { JSON_DEPTH_MAX = 32, LARGE_MAX = 512 << 10 };
+enum { JSON_DEPTH_MAX = 32, LARGE_MAX = 512 << 10, MISSPELT_MAX = 16 };
 
 struct limits {
 	const char *what;
@@ -316,6 +316,19 @@ static int read_env(struct node_reader *r, json_t *env, struct err *e)
 	return rc;
 }
 
+/* The first ones: to find what was meant costs. */
+static void ignore_misspelt(struct node_reader *r, const char *annotation)
+{
+	const char *meant =
+	    r->misspelt < MISSPELT_MAX ? misspelt_annotation(annotation, env_key_name) : NULL;
+
+	if (!meant)
+		return;
+	r->misspelt++;
+	json_array_append_new(
+	    r->out->ignored, json_sprintf("annotation %s (nearest: %s)", annotation, meant));
+}
+
 /* Fields of ProxyConfig and annotations that the list does not know are not agentd's business, but
  * for annotations of a closed list. */
 static int read_named(struct node_reader *r, const char *prefix, json_t *map, struct err *e)
@@ -333,7 +346,7 @@ static int read_named(struct node_reader *r, const char *prefix, json_t *map, st
 		if (!rc && row)
 			rc = row->read(r, row, name, text, e);
 		if (!rc && map == r->out->annotations)
-			misspelt_check(r, key);
+			ignore_misspelt(r, key);
 	}
 	json_decref(sorted);
 	return rc;

@@ -611,7 +611,7 @@ const struct env_key *env_key_find(const char *key)
 	return NULL;
 }
 
-const struct env_key *env_key_at(unsigned i)
+const char *env_key_name(unsigned n)
 {
-	return i < sizeof(rows) / sizeof(*rows) ? &rows[i] : NULL;
+	return n < sizeof(rows) / sizeof(*rows) ? rows[n].key : NULL;
 }

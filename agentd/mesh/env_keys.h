@@ -29,8 +29,8 @@ struct env_key {
 /* Keys of the environment by their name, fields of ProxyConfig as "PROXY_CONFIG.field", annotations
  * as "annotation name".  NULL: unknown. */
 const struct env_key *env_key_find(const char *key);
-/* The rows, from 0; NULL: there are no more. */
-const struct env_key *env_key_at(unsigned i);
+/* Of the n-th row, from 0; NULL: there are no more. */
+const char *env_key_name(unsigned n);
 
 /* Was the pod served under other settings of the node?  Then `key` is listed as ignored: `own`, the
  * node's word, counts. */

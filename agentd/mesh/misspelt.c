@@ -1,20 +1,16 @@
 /* misspelt.c - see misspelt.h. */
 #include "misspelt.h"
 #include "common/nearest.h"
-#include "env_keys.h"
 #include "traffic.h"
+#include <stdbool.h>
 #include <string.h>
 
-enum { LISTED_MAX = 16 };
-
-static const char row_prefix[] = "annotation ";
-
-static bool is_closed(const char *annotation)
+static bool is_closed(const char *name)
 {
 	static const char *const spaces[] = {"agentd.node.mesh/", "traffic.sidecar.istio.io/"};
 
 	for (unsigned i = 0; i < sizeof(spaces) / sizeof(*spaces); i++)
-		if (!strncmp(annotation, spaces[i], strlen(spaces[i])))
+		if (!strncmp(name, spaces[i], strlen(spaces[i])))
 			return true;
 	return false;
 }
@@ -34,20 +30,17 @@ static void consider_traffic(void *ctx, const char *flag, const char *annotation
 		consider(ctx, annotation);
 }
 
-void misspelt_check(struct node_reader *r, const char *annotation)
+const char *misspelt_annotation(const char *name, const char *(*known)(unsigned n))
 {
-	struct nearest n = {.wanted = annotation};
-	const struct env_key *row;
+	static const char prefix[] = "annotation ";
+	struct nearest n = {.wanted = name};
+	const char *key;
 
-	if (!is_closed(annotation) || r->misspelt == LISTED_MAX)
-		return;
-	for (unsigned i = 0; (row = env_key_at(i)); i++)
-		if (!strncmp(row->key, row_prefix, strlen(row_prefix)))
-			consider(&n, row->key + strlen(row_prefix));
+	if (!is_closed(name))
+		return NULL;
+	for (unsigned i = 0; (key = known(i)); i++)
+		if (!strncmp(key, prefix, strlen(prefix)))
+			consider(&n, key + strlen(prefix));
 	traffic_keys_each(consider_traffic, &n);
-	if (!n.distance)
-		return;
-	r->misspelt++;
-	json_array_append_new(
-	    r->out->ignored, json_sprintf("annotation %s (nearest: %s)", annotation, n.name));
+	return n.distance ? n.name : NULL;
 }

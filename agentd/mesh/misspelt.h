@@ -1,10 +1,6 @@
-/* misspelt.h - annotations of a name space that has a closed list, ours or Istio's for traffic, and
- * that are not in it: ignored, and listed with the nearest one that is.  Private to mesh/node*.c.
- */
+/* misspelt.h - annotations of a name space that has a closed list, ours or Istio's for traffic. */
 #pragma once
 
-struct node_reader;
-
-/* Also of any other annotation: nothing happens.  Finding the nearest one costs, so the first 16 of
- * a pod are listed. */
-void misspelt_check(struct node_reader *r, const char *annotation);
+/* The one that was probably meant; NULL: it is in its list, or in no such name space.  `known`: the
+ * n-th key that is known beside traffic.h's, "annotation NAME" among others; NULL: no more. */
+const char *misspelt_annotation(const char *name, const char *(*known)(unsigned n));

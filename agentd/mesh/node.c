@@ -367,7 +367,7 @@ static void put_first(struct node *n, const char *ip)
 	char first[INET6_ADDRSTRLEN] = "";
 	size_t at = 0;
 
-	memcpy(first, ip, strlen(ip));
+	(void)snprintf(first, sizeof(first), "%s", ip);
 	while (at < n->nips && strcmp(n->ips[at], ip) != 0)
 		at++;
 	if (at == n->nips && n->nips < ADDRESSES_MAX)
