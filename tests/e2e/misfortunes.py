@@ -1,7 +1,8 @@
 """What may happen to a node, and how it ends again: each misfortune is a context of a World.
 
 `part` is what it spoils: two of one part are not there at a time, one of ALONE never beside another one.  `hurts` is
-the beginning of what a client no longer gets (World.missing); None: it has to go on getting everything.
+the beginning of what a client no longer gets (World.missing); None: it has to go on getting everything.  `said`: the
+status of the node is 1 while it lasts.
 """
 import contextlib
 import functools
@@ -128,8 +129,13 @@ def _ask(ask):
 
 
 class Misfortune:
-    def __init__(self, part, hurts, begin):
-        self.part, self.hurts, self.begin, self.name = part, hurts, begin, begin.__name__
+    def __init__(self, begin, part, hurts, said):
+        self.begin, self.name, self.part, self.hurts, self.said = begin, begin.__name__, part, hurts, said
+
+    def unseen(self, missing, status):
+        is_felt = not self.hurts or any(what.startswith(self.hurts) for what in missing)
+        return [*([] if is_felt else [f'nobody feels {self.name}']),
+                *([] if status or not self.said else [f'status does not say {self.name}'])]
 
     def goes_with(self, others):
         parts = {o.part for o in others}
@@ -139,9 +145,9 @@ class Misfortune:
 ALL = []
 
 
-def misfortune(part, hurts):
+def misfortune(part, hurts, said=True):
     def add(function):
-        ALL.append(Misfortune(part, hurts, contextlib.contextmanager(function)))
+        ALL.append(Misfortune(contextlib.contextmanager(function), part, hurts, said))
         return function
     return add
 
@@ -236,7 +242,7 @@ def no_token(w, _dice):
     w.client.write_token()
 
 
-@misfortune('manifest', None)
+@misfortune('manifest', None, said=False)
 def no_manifest(w, _dice):
     """Of a pod without an Envoy: one that runs would go on with the directory that is gone."""
     w.spare.remove_manifest()
@@ -269,7 +275,7 @@ def useless_roots(w, dice):
 @misfortune('root', None)
 def damaged_roots(w, dice):
     good = w.root.read_text()
-    w.root.write_text(dice.choice(('', 'garbage\n', DAMAGED, DAMAGED + good)))
+    w.root.write_text(dice.choice(('', 'garbage\n', DAMAGED)))
     w.istiod.order('goaway', grace=0)
     yield
     w.root.write_text(good)
@@ -316,7 +322,7 @@ def read_only_state(w, _dice):
 
 
 # --- agentd itself ---
-@misfortune(ALONE, 'secrets')
+@misfortune(ALONE, None, said=False)  # the broker starts another one
 def stopped_worker(w, _dice):
     pid = w.agentd.worker_pid()
     os.kill(pid, signal.SIGSTOP)
@@ -325,7 +331,7 @@ def stopped_worker(w, _dice):
         os.kill(pid, signal.SIGCONT)
 
 
-@misfortune(ALONE, None)
+@misfortune(ALONE, None, said=False)
 def killed_worker(w, _dice):
     os.kill(w.agentd.worker_pid(), signal.SIGKILL)
     yield

@@ -94,38 +94,41 @@ class Run:
         self.begun += 1
         self.active[m] = m.begin(self.world, self.dice)
         self.active[m].__enter__()
-        self.check(m.hurts)
+        self.check(m)
 
     def end(self, m):
         self.note(f'-{m.name}')
         self.active.pop(m).__exit__(None, None, None)
-        self.check(None)
+        self.check()
         self.world.let_go()
 
     def note(self, step):
         self.steps.append(step)
         print(time.strftime('%X'), step, flush=True)
 
-    def check(self, hurts):
-        """Until a client feels it and the pages are right: for a while one that is wrong may only be late."""
+    def check(self, begun=None):
+        """Until the pages are right, and it is felt and said: for a while one that is wrong may only be late."""
         self.world.mark()
-        since = None if self.active else time.monotonic()  # something is missing, or all should be well
-        while True:
-            missing, pages = self.world.missing(), Pages(self.world.agentd)
-            wrong = pages.greens(missing) if self.active else [*missing, *pages.reds()]
-            if self.active:
-                since = (since or time.monotonic()) if missing else None
-            late = time.monotonic() - since if since else 0
-            if not wrong and (not hurts or any(what.startswith(hurts) for what in missing)):
-                break
-            assert late < LATE_S, (f'seed {SEED}, {" ".join(self.steps)}: there are {[m.name for m in self.active]}, '
-                                   f'missing is {missing}, wrong is {wrong}\n{pages.text()}')
+        began = time.monotonic()
+        while wrong := self.wrong(begun):
+            assert time.monotonic() - began < LATE_S, f'seed {SEED}, {" ".join(self.steps)}: {wrong}'
             time.sleep(0.2)
+        took = time.monotonic() - began
+        if begun:
+            self.said = max(self.said, took)
+        elif not self.active:
+            self.healed = max(self.healed, took)
+        print(f'{took:.1f} s', flush=True)
+
+    def wrong(self, begun):
+        """For people; '': nothing is."""
+        missing, pages = self.world.missing(), Pages(self.world.agentd)
         if self.active:
-            self.said = max(self.said, late)
+            wrong = pages.greens(missing) + (begun.unseen(missing, pages.status) if begun else [])
         else:
-            self.healed = max(self.healed, late)
-        print(f'{late:.1f} s; missing {missing}', flush=True)
+            wrong = [*missing, *pages.reds()]
+        there = ', '.join(m.name for m in self.active)
+        return wrong and f'wrong is {wrong}; there is {there or "nothing"}, missing is {missing}\n{pages.text()}'
 
 
 @pytest.mark.timeout(3600 if SOAK else 600)
