@@ -87,12 +87,11 @@ class World:
             pod.remove_manifest()
 
     # What a client gets
-    def _secrets(self, pod):
-        got = pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default', 'ROOTCA'], ASK_S)
-        if 'code' in got:
-            return got['code']
-        leaf = x509.load_pem_x509_certificate(got['default']['chain'].encode())
-        return '' if leaf.not_valid_after_utc > now() else 'over'
+    @staticmethod
+    def ask_secrets(pod):
+        """A function that says what was wrong with the answer; pods ask at the same time."""
+        future = pod.submit(clients.fetch_secrets, pod.mount / 'socket', ['default', 'ROOTCA'], ASK_S)
+        return lambda: _why_useless(future.result(300))
 
     def _config(self, pod):
         listeners = pod.netns.json(15000, '/listeners?format=json', timeout=ASK_S).get('listener_statuses', ())
@@ -106,19 +105,24 @@ class World:
         status, _ = self.client.netns.http(mesh.OUTBOUND, timeout=ASK_S)
         return '' if status == 200 else str(status)
 
-    def _stream(self):
-        ended = self.other.call(fresh_stream, self.other.mount / 'XDS')
-        return '' if ended == 'answered' else ended
+    def _ask_stream(self):
+        future = self.other.submit(fresh_stream, self.other.mount / 'XDS')
+        return lambda: '' if (ended := future.result(300)) == 'answered' else ended
 
     def missing(self):
         """{what: why}: each thing that a client asks for now and does not get."""
-        asked = {'request': self._answer, 'stream': self._stream}
-        for pod in self.pods:
-            asked[f'secrets of {pod.name}'] = functools.partial(self._secrets, pod)
-            if pod.envoy:
-                asked[f'config of {pod.name}'] = functools.partial(self._config, pod)
+        asked = {f'secrets of {pod.name}': self.ask_secrets(pod) for pod in self.pods}
+        asked |= {'stream': self._ask_stream(), 'request': self._answer}
+        asked |= {f'config of {pod.name}': functools.partial(self._config, pod) for pod in self.pods if pod.envoy}
         answers = {what: _ask(ask) for what, ask in asked.items()}
         return {what: why for what, why in answers.items() if why}
+
+
+def _why_useless(secrets):
+    if 'code' in secrets:
+        return secrets['code']
+    leaf = x509.load_pem_x509_certificate(secrets['default']['chain'].encode())
+    return '' if leaf.not_valid_after_utc > now() and secrets['ROOTCA']['root'] else 'over'
 
 
 def _ask(ask):
@@ -212,7 +216,7 @@ def a_certificate_that_ends(w, _dice):
     w.istiod.order('ttl', seconds=6)
     with w.newcomer() as pod:
         with contextlib.suppress(TimeoutError):  # the control plane may be away
-            wait_for('its certificate', lambda: not w._secrets(pod), 10)
+            wait_for('its certificate', lambda: not w.ask_secrets(pod)(), 10)
         w.istiod.order('fail', what='csr', count=FOR_EVER, code='UNAVAILABLE', text=TEXT)
         yield
         w.istiod.order('ttl', seconds=0)
