@@ -16,6 +16,7 @@ from .misfortunes import ALL, World
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 SEED = os.environ.get('AGENTD_SEED', '36')
 STEPS, MISFORTUNES = 6, 100
+METRICS = 'agentd_pods_unserved', 'agentd_pod_problem', 'agentd_crl_problem'
 LATE_S = 25 if SOAK else 60  # then a page that is wrong is no longer only late
 
 
@@ -47,8 +48,8 @@ class Pages:
         return sum(float(line.rpartition(' ')[2]) for line in self.metrics.splitlines()
                    if line.startswith((f'{name}{{', f'{name} ')) and all(label in line for label in labels))
 
-    def _has_no_problem(self, pod):
-        return self.metrics.startswith('HTTP/1.1 200') and not self._sum('agentd_pod_problem', f'pod="{pod}"')
+    def _is_zero(self, names, *labels):
+        return self.metrics.startswith('HTTP/1.1 200') and not any(self._sum(name, *labels) for name in names)
 
     def _is_green(self, pod):
         row = self.rows.get(pod)
@@ -59,17 +60,19 @@ class Pages:
         found = [name for name in ('status', 'pods', 'ready') if getattr(self, name)]
         found += [] if self.healthy else ['healthz']
         found += [f'row of {name}' for name in self.rows if not self._is_green(name)]
-        found += [m for m in ('agentd_pods_unserved', 'agentd_pod_problem', 'agentd_crl_problem') if self._sum(m)]
-        return found
+        return found + [m for m in METRICS if self._sum(m)]
 
     def greens(self, missing):
         """What says that nothing is, though this is missing."""
-        found = [name for name in ('status', 'pods') if missing and not getattr(self, name)]
+        if not missing:
+            return []
+        found = [name for name in ('status', 'pods') if not getattr(self, name)]
+        found += ['all metrics'] if self._is_zero(METRICS) else []
         for what in missing:
             pod = what.rpartition(' ')[2]
             if pod != what:
                 found += [f'row of {pod}'] if self._is_green(pod) else []
-                found += [f'metric of {pod}'] if self._has_no_problem(pod) else []
+                found += [f'metric of {pod}'] if self._is_zero(METRICS[1:2], f'pod="{pod}"') else []
         return found
 
     def text(self):
