@@ -1,7 +1,8 @@
 """What may happen to a node, and how it ends again: each misfortune is a context of a World.
 
 `part` is what it spoils: two of one part are not there at a time, one of ALONE never beside another one.  `hurts` is
-the beginning of what a client no longer gets (World.missing); None: it has to go on getting everything.
+the beginning of what a client no longer gets (World.missing); None: it has to go on getting everything.  `said`: the
+status of the node is 1 while it lasts.
 """
 import contextlib
 import functools
@@ -86,12 +87,11 @@ class World:
             pod.remove_manifest()
 
     # What a client gets
-    def _secrets(self, pod):
-        got = pod.call(clients.fetch_secrets, pod.mount / 'socket', ['default', 'ROOTCA'], ASK_S)
-        if 'code' in got:
-            return got['code']
-        leaf = x509.load_pem_x509_certificate(got['default']['chain'].encode())
-        return '' if leaf.not_valid_after_utc > now() else 'over'
+    @staticmethod
+    def ask_secrets(pod):
+        """A function that says what was wrong with the answer; pods ask at the same time."""
+        future = pod.submit(clients.fetch_secrets, pod.mount / 'socket', ['default', 'ROOTCA'], ASK_S)
+        return lambda: _why_useless(future.result(300))
 
     def _config(self, pod):
         listeners = pod.netns.json(15000, '/listeners?format=json', timeout=ASK_S).get('listener_statuses', ())
@@ -105,19 +105,24 @@ class World:
         status, _ = self.client.netns.http(mesh.OUTBOUND, timeout=ASK_S)
         return '' if status == 200 else str(status)
 
-    def _stream(self):
-        ended = self.other.call(fresh_stream, self.other.mount / 'XDS')
-        return '' if ended == 'answered' else ended
+    def _ask_stream(self):
+        future = self.other.submit(fresh_stream, self.other.mount / 'XDS')
+        return lambda: '' if (ended := future.result(300)) == 'answered' else ended
 
     def missing(self):
         """{what: why}: each thing that a client asks for now and does not get."""
-        asked = {'request': self._answer, 'stream': self._stream}
-        for pod in self.pods:
-            asked[f'secrets of {pod.name}'] = functools.partial(self._secrets, pod)
-            if pod.envoy:
-                asked[f'config of {pod.name}'] = functools.partial(self._config, pod)
+        asked = {f'secrets of {pod.name}': self.ask_secrets(pod) for pod in self.pods}
+        asked |= {'stream': self._ask_stream(), 'request': self._answer}
+        asked |= {f'config of {pod.name}': functools.partial(self._config, pod) for pod in self.pods if pod.envoy}
         answers = {what: _ask(ask) for what, ask in asked.items()}
         return {what: why for what, why in answers.items() if why}
+
+
+def _why_useless(secrets):
+    if 'code' in secrets:
+        return secrets['code']
+    leaf = x509.load_pem_x509_certificate(secrets['default']['chain'].encode())
+    return '' if leaf.not_valid_after_utc > now() and secrets['ROOTCA']['root'] else 'over'
 
 
 def _ask(ask):
@@ -128,8 +133,13 @@ def _ask(ask):
 
 
 class Misfortune:
-    def __init__(self, part, hurts, begin):
-        self.part, self.hurts, self.begin, self.name = part, hurts, begin, begin.__name__
+    def __init__(self, begin, part, hurts, said):
+        self.begin, self.name, self.part, self.hurts, self.said = begin, begin.__name__, part, hurts, said
+
+    def unseen(self, missing, status):
+        is_felt = not self.hurts or any(what.startswith(self.hurts) for what in missing)
+        return [*([] if is_felt else [f'nobody feels {self.name}']),
+                *([] if status or not self.said else [f'status does not say {self.name}'])]
 
     def goes_with(self, others):
         parts = {o.part for o in others}
@@ -139,9 +149,9 @@ class Misfortune:
 ALL = []
 
 
-def misfortune(part, hurts):
+def misfortune(part, hurts, said=True):
     def add(function):
-        ALL.append(Misfortune(part, hurts, contextlib.contextmanager(function)))
+        ALL.append(Misfortune(contextlib.contextmanager(function), part, hurts, said))
         return function
     return add
 
@@ -206,7 +216,7 @@ def a_certificate_that_ends(w, _dice):
     w.istiod.order('ttl', seconds=6)
     with w.newcomer() as pod:
         with contextlib.suppress(TimeoutError):  # the control plane may be away
-            wait_for('its certificate', lambda: not w._secrets(pod), 10)
+            wait_for('its certificate', lambda: not w.ask_secrets(pod)(), 10)
         w.istiod.order('fail', what='csr', count=FOR_EVER, code='UNAVAILABLE', text=TEXT)
         yield
         w.istiod.order('ttl', seconds=0)
@@ -236,7 +246,7 @@ def no_token(w, _dice):
     w.client.write_token()
 
 
-@misfortune('manifest', None)
+@misfortune('manifest', None, said=False)
 def no_manifest(w, _dice):
     """Of a pod without an Envoy: one that runs would go on with the directory that is gone."""
     w.spare.remove_manifest()
@@ -269,7 +279,7 @@ def useless_roots(w, dice):
 @misfortune('root', None)
 def damaged_roots(w, dice):
     good = w.root.read_text()
-    w.root.write_text(dice.choice(('', 'garbage\n', DAMAGED, DAMAGED + good)))
+    w.root.write_text(dice.choice(('', 'garbage\n', DAMAGED)))
     w.istiod.order('goaway', grace=0)
     yield
     w.root.write_text(good)
@@ -316,7 +326,7 @@ def read_only_state(w, _dice):
 
 
 # --- agentd itself ---
-@misfortune(ALONE, 'secrets')
+@misfortune(ALONE, None, said=False)  # the broker starts another one
 def stopped_worker(w, _dice):
     pid = w.agentd.worker_pid()
     os.kill(pid, signal.SIGSTOP)
@@ -325,7 +335,7 @@ def stopped_worker(w, _dice):
         os.kill(pid, signal.SIGCONT)
 
 
-@misfortune(ALONE, None)
+@misfortune(ALONE, None, said=False)
 def killed_worker(w, _dice):
     os.kill(w.agentd.worker_pid(), signal.SIGKILL)
     yield

@@ -16,6 +16,7 @@ from .misfortunes import ALL, World
 SOAK = bool(os.environ.get('AGENTD_SOAK'))
 SEED = os.environ.get('AGENTD_SEED', '36')
 STEPS, MISFORTUNES = 6, 100
+METRICS = 'agentd_pods_unserved', 'agentd_pod_problem', 'agentd_crl_problem'
 LATE_S = 25 if SOAK else 60  # then a page that is wrong is no longer only late
 
 
@@ -47,8 +48,8 @@ class Pages:
         return sum(float(line.rpartition(' ')[2]) for line in self.metrics.splitlines()
                    if line.startswith((f'{name}{{', f'{name} ')) and all(label in line for label in labels))
 
-    def _has_no_problem(self, pod):
-        return self.metrics.startswith('HTTP/1.1 200') and not self._sum('agentd_pod_problem', f'pod="{pod}"')
+    def _is_zero(self, names, *labels):
+        return self.metrics.startswith('HTTP/1.1 200') and not any(self._sum(name, *labels) for name in names)
 
     def _is_green(self, pod):
         row = self.rows.get(pod)
@@ -59,17 +60,19 @@ class Pages:
         found = [name for name in ('status', 'pods', 'ready') if getattr(self, name)]
         found += [] if self.healthy else ['healthz']
         found += [f'row of {name}' for name in self.rows if not self._is_green(name)]
-        found += [m for m in ('agentd_pods_unserved', 'agentd_pod_problem', 'agentd_crl_problem') if self._sum(m)]
-        return found
+        return found + [m for m in METRICS if self._sum(m)]
 
     def greens(self, missing):
         """What says that nothing is, though this is missing."""
-        found = [name for name in ('status', 'pods') if missing and not getattr(self, name)]
+        if not missing:
+            return []
+        found = [name for name in ('status', 'pods') if not getattr(self, name)]
+        found += ['all metrics'] if self._is_zero(METRICS) else []
         for what in missing:
             pod = what.rpartition(' ')[2]
             if pod != what:
                 found += [f'row of {pod}'] if self._is_green(pod) else []
-                found += [f'metric of {pod}'] if self._has_no_problem(pod) else []
+                found += [f'metric of {pod}'] if self._is_zero(METRICS[1:2], f'pod="{pod}"') else []
         return found
 
     def text(self):
@@ -94,38 +97,41 @@ class Run:
         self.begun += 1
         self.active[m] = m.begin(self.world, self.dice)
         self.active[m].__enter__()
-        self.check(m.hurts)
+        self.check(m)
 
     def end(self, m):
         self.note(f'-{m.name}')
         self.active.pop(m).__exit__(None, None, None)
-        self.check(None)
+        self.check()
         self.world.let_go()
 
     def note(self, step):
         self.steps.append(step)
         print(time.strftime('%X'), step, flush=True)
 
-    def check(self, hurts):
-        """Until a client feels it and the pages are right: for a while one that is wrong may only be late."""
+    def check(self, begun=None):
+        """Until the pages are right, and it is felt and said: for a while one that is wrong may only be late."""
         self.world.mark()
-        since = None if self.active else time.monotonic()  # something is missing, or all should be well
-        while True:
-            missing, pages = self.world.missing(), Pages(self.world.agentd)
-            wrong = pages.greens(missing) if self.active else [*missing, *pages.reds()]
-            if self.active:
-                since = (since or time.monotonic()) if missing else None
-            late = time.monotonic() - since if since else 0
-            if not wrong and (not hurts or any(what.startswith(hurts) for what in missing)):
-                break
-            assert late < LATE_S, (f'seed {SEED}, {" ".join(self.steps)}: there are {[m.name for m in self.active]}, '
-                                   f'missing is {missing}, wrong is {wrong}\n{pages.text()}')
+        began = time.monotonic()
+        while wrong := self.wrong(begun):
+            assert time.monotonic() - began < LATE_S, f'seed {SEED}, {" ".join(self.steps)}: {wrong}'
             time.sleep(0.2)
+        took = time.monotonic() - began
+        if begun:
+            self.said = max(self.said, took)
+        elif not self.active:
+            self.healed = max(self.healed, took)
+        print(f'{took:.1f} s', flush=True)
+
+    def wrong(self, begun):
+        """For people; '': nothing is."""
+        missing, pages = self.world.missing(), Pages(self.world.agentd)
         if self.active:
-            self.said = max(self.said, late)
+            wrong = pages.greens(missing) + (begun.unseen(missing, pages.status) if begun else [])
         else:
-            self.healed = max(self.healed, late)
-        print(f'{late:.1f} s; missing {missing}', flush=True)
+            wrong = [*missing, *pages.reds()]
+        there = ', '.join(m.name for m in self.active)
+        return wrong and f'wrong is {wrong}; there is {there or "nothing"}, missing is {missing}\n{pages.text()}'
 
 
 @pytest.mark.timeout(3600 if SOAK else 600)
