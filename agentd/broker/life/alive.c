@@ -55,7 +55,8 @@ void alive_answer(struct alive *a)
 
 void alive_say(struct alive *a, enum alive_word word, const char *why)
 {
-	a->word = word;
+	/* Of a next try: a kubelet would take us for hung. */
+	a->word = word == ALIVE_STARTING && a->word != ALIVE_STARTING ? ALIVE_NOT : word;
 	snprintf(a->why, sizeof(a->why), "%s", why);
 }
 

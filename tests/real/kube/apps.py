@@ -74,6 +74,7 @@ def job(name, script, annotations=None, **more):
         'backoffLimit': 0, 'template': template(name, script, annotations, restartPolicy='Never'), **more}}
 
 
-def pair():
+def pair(annotations=None):
     """A server behind a Service, and who asks it."""
-    return [workload('Deployment', 'web', SERVE), service('web'), workload('Deployment', 'client')]
+    return [workload('Deployment', 'web', SERVE, annotations=annotations), service('web'),
+            workload('Deployment', 'client', annotations=annotations)]

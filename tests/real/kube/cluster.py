@@ -226,12 +226,13 @@ class Cluster:
     @contextlib.contextmanager
     def upgraded(self, *values):
         """agentd with other values for the block."""
+        before = json.loads(self.helm('status', 'agentd', '-n', RELEASE, '-o', 'json'))['version']
         self.helm_upgrade(*values)
         self.rolled_out('daemonset/agentd', RELEASE)
         try:
             yield
         finally:
-            self.helm('rollback', 'agentd', '-n', RELEASE)
+            self.helm('rollback', 'agentd', str(before), '-n', RELEASE)
             self.rolled_out('daemonset/agentd', RELEASE)
 
     # Waiting

@@ -69,6 +69,18 @@ static void test_each_word(void **state)
 	}
 }
 
+/* A kubelet would end one that says so after its startup probe. */
+static void test_nothing_starts_twice(void **state)
+{
+	int fd = call();
+
+	(void)state;
+	alive_say(&a, ALIVE_NOT, "the next try is in 60 s");
+	alive_say(&a, ALIVE_STARTING, "a/b: ads: refused");
+	broker_loop_turn(epoll, 1000);
+	assert_hears(fd, "not ready\na/b: ads: refused");
+}
+
 /* One that sends, one that does not read, many at once, and one that has gone. */
 static void test_nobody_is_waited_for(void **state)
 {
@@ -158,6 +170,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
 	    T(test_each_word),
+	    T(test_nothing_starts_twice),
 	    T(test_nobody_is_waited_for),
 	    T(test_root_alone_is_told),
 	    T(test_it_answers_at_rest),
