@@ -577,6 +577,7 @@ int env_read(struct env *n, const struct pod_spec *p, const struct node_context 
 	struct node_reader r = {.out = n, .pod = p, .context = c};
 
 	set_defaults(n, c);
+	r.meta = (struct env_meta){.metadata = n->metadata, .ignored = n->ignored};
 	if (!read_all(&r, e))
 		return 0;
 	env_clear(n);

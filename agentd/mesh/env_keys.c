@@ -9,7 +9,6 @@
 #include "common/mem.h"
 #include "common/words.h"
 #include "duration.h"
-#include "env_meta.h"
 #include "identity.h"
 #include "own_address.h"
 #include "pod.h"
@@ -376,7 +375,8 @@ static int read_load_stats(struct node_reader *r, const struct env_key *row, con
 	struct node_settings *s = &r->out->settings;
 
 	(void)row;
-	if (env_meta_count(r, key, value, e) || !(s->load_stats = env_parse_object(key, value, e)))
+	if (env_meta_count(&r->meta, key, value, e) ||
+	    !(s->load_stats = env_parse_object(key, value, e)))
 		return -1;
 	json_object_set_new(r->out->metadata, key + strlen("ISTIO_META_"), json_string(value));
 	return 0;
@@ -415,16 +415,40 @@ static int read_scrapes(struct node_reader *r, const struct env_key *row, const 
 	return r->out->settings.scrapes ? 0 : -1;
 }
 
+static int read_meta(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	if (env_meta_count(&r->meta, key, value, e))
+		return -1;
+	return env_meta_add(&r->meta, key + strlen(row->key) - 1, value)
+		   ? 0
+		   : read_ignored(r, row, key, value, e);
+}
+
+static int read_metajson(struct node_reader *r, const struct env_key *row, const char *key,
+    const char *value, struct err *e)
+{
+	json_t *o;
+
+	if (!*value)
+		return 0;
+	if ((!row->large && env_meta_count(&r->meta, key, value, e)) ||
+	    !(o = env_parse_object(key, value, e)))
+		return -1;
+	env_meta_add_all(&r->meta, key, o);
+	json_decref(o);
+	return 0;
+}
+
 /* --- the table --- */
 
 #define SETTING(field) offsetof(struct node_settings, field)
 #define PLANE(field) offsetof(struct node_plane, field)
 #define POD(field) offsetof(struct pod_spec, field)
-#define ROW_BY(name, function, ...)                                                                \
+#define ROW(name, how, ...)                                                                        \
 	{                                                                                          \
-		.key = (name), .read = (function), __VA_ARGS__                                     \
+		.key = (name), .read = read_##how, __VA_ARGS__                                     \
 	}
-#define ROW(name, how, ...) ROW_BY(name, read_##how, __VA_ARGS__)
 
 /* Exact keys before the prefixes that they begin with. */
 static const struct env_key rows[] = {
@@ -593,10 +617,10 @@ static const struct env_key rows[] = {
     ROW("ISTIO_META_ISTIO_VERSION", version),
     ROW("ISTIO_META_AUTO_REGISTER_GROUP", registration),
     ROW("ISTIO_META_WORKLOAD_ENTRY", registration),
-    ROW_BY("ISTIO_METAJSON_LABELS", env_meta_read_json, .lines = true, .large = true),
-    ROW_BY("ISTIO_METAJSON_ANNOTATIONS", env_meta_read_json, .lines = true, .large = true),
-    ROW_BY("ISTIO_METAJSON_*", env_meta_read_json, .lines = true),
-    ROW_BY("ISTIO_META_*", env_meta_read),
+    ROW("ISTIO_METAJSON_LABELS", metajson, .lines = true, .large = true),
+    ROW("ISTIO_METAJSON_ANNOTATIONS", metajson, .lines = true, .large = true),
+    ROW("ISTIO_METAJSON_*", metajson, .lines = true),
+    ROW("ISTIO_META_*", meta),
 };
 
 const struct env_key *env_key_find(const char *key)

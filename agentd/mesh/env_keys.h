@@ -1,6 +1,7 @@
 /* env_keys.h - the table of keys that a pod's owner may use.  Private to mesh/node*.c. */
 #pragma once
 #include "env.h"
+#include "env_meta.h"
 
 struct pod_spec;
 
@@ -10,7 +11,7 @@ struct node_reader {
 	const struct pod_spec *pod;
 	const struct node_context *context;
 	const struct node_plane *plane;
-	size_t echo_keys, echo_bytes;
+	struct env_meta meta;
 	unsigned misspelt;
 };
 

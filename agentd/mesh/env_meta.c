@@ -1,13 +1,11 @@
 /* env_meta.c - see env_meta.h. */
 #include "env_meta.h"
 #include "common/err.h"
-#include "common/mem.h"
-#include "env_keys.h"
 #include "refusal.h"
 #include <string.h>
 #include <strings.h>
 
-enum { ECHO_KEYS_MAX = 128, ECHO_BYTES_MAX = 128 << 10 };
+enum { KEYS_MAX = 128, BYTES_MAX = 128 << 10 };
 
 static const char key_characters[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-";
@@ -36,11 +34,11 @@ static bool may_echo(const char *name)
 	return true;
 }
 
-int env_meta_count(struct node_reader *r, const char *key, const char *value, struct err *e)
+int env_meta_count(struct env_meta *m, const char *key, const char *value, struct err *e)
 {
-	r->echo_keys++;
-	r->echo_bytes += strlen(key) + strlen(value);
-	if (r->echo_keys > ECHO_KEYS_MAX || r->echo_bytes > ECHO_BYTES_MAX)
+	m->keys++;
+	m->bytes += strlen(key) + strlen(value);
+	if (m->keys > KEYS_MAX || m->bytes > BYTES_MAX)
 		return refusal(
 		    key, value, "at most 128 keys and 128 KiB of ISTIO_META_* in all", e);
 	return 0;
@@ -52,53 +50,27 @@ static bool arrives(const char *key)
 	return !strcmp(key, "ISTIO_METAJSON_LABELS") || !strcmp(key, "ISTIO_METAJSON_ANNOTATIONS");
 }
 
-static void echo(struct node_reader *r, const char *key, const char *name, json_t *value)
+void env_meta_add_all(struct env_meta *m, const char *key, json_t *values)
 {
-	char printable[130];
-
-	if (may_echo(name))
-		json_object_set(r->out->metadata, name, value);
-	if (may_echo(name) || arrives(key))
-		return;
-	err_printable(printable, sizeof(printable), name, (unsigned)strlen(name));
-	auto_free char *path = mem_printf("%s.%s", key, printable);
-
-	json_array_append_new(r->out->ignored, json_string(path));
-}
-
-/* Walked in the order of the alphabet, ISTIO_METAJSON_* comes first; it also wins. */
-int env_meta_read(struct node_reader *r, const struct env_key *row, const char *key,
-    const char *value, struct err *e)
-{
-	const char *name = key + strlen(row->key) - 1;
-	json_t *text;
-
-	if (env_meta_count(r, key, value, e))
-		return -1;
-	if (!may_echo(name)) {
-		json_array_append_new(r->out->ignored, json_string(key));
-		return 0;
-	}
-	text = json_string(value);
-	if (!json_object_get(r->out->metadata, name))
-		json_object_set(r->out->metadata, name, text);
-	json_decref(text);
-	return 0;
-}
-
-int env_meta_read_json(struct node_reader *r, const struct env_key *row, const char *key,
-    const char *value, struct err *e)
-{
-	json_t *o, *child;
 	const char *name;
+	char printable[130];
+	json_t *v;
 
-	if (!*value)
-		return 0;
-	if ((!row->large && env_meta_count(r, key, value, e)) ||
-	    !(o = env_parse_object(key, value, e)))
-		return -1;
-	json_object_foreach (o, name, child)
-		echo(r, key, name, child);
-	json_decref(o);
-	return 0;
+	json_object_foreach (values, name, v) {
+		if (may_echo(name))
+			json_object_set(m->metadata, name, v);
+		if (may_echo(name) || arrives(key))
+			continue;
+		err_printable(printable, sizeof(printable), name, (unsigned)strlen(name));
+		json_array_append_new(m->ignored, json_sprintf("%s.%s", key, printable));
+	}
+}
+
+bool env_meta_add(struct env_meta *m, const char *name, const char *value)
+{
+	if (!may_echo(name))
+		return false;
+	if (!json_object_get(m->metadata, name))
+		json_object_set_new(m->metadata, name, json_string(value));
+	return true;
 }
