@@ -43,7 +43,7 @@ def two_lives(mesh, load):
     first, end = wait_for('the certificates', serials), time.monotonic() + 2 * LIFE_S
     while time.monotonic() < end:
         load.more(10)
-    wait_for('others', lambda: (now := serials()) and not now & first)
+    wait_for('newer ones', lambda: (now := serials()) and now - first)
 
 
 @pytest.mark.parametrize('value', STOPS)
