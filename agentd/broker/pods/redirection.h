@@ -58,10 +58,10 @@ struct pod_redirection {
 	uint32_t id;                  /* of the question; OWED and READY only */
 	struct redirect_rules *asked; /* ours; ASKED only */
 	struct err why;               /* the answer; code 0: written */
-	struct err above;          /* what the ceiling does not allow any more; code 0: nothing */
-	struct err inbound_why;    /* TWICE, UNSEEN, DEAF, REFUSED; else code 0 */
-	struct cgroup_await await; /* its cgroup, each that has its name */
-	struct netns_watch view;   /* its network namespace, when that is known */
+	struct err above;            /* what the ceiling does not allow any more; code 0: nothing */
+	struct err inbound_why;      /* TWICE, UNSEEN, DEAF, REFUSED; else code 0 */
+	struct cgroup_await await;   /* its cgroup, each that has its name */
+	struct netns_watch view;     /* its network namespace, when that is known */
 	struct redirect_traffic *by; /* who takes the steps; NONE: NULL */
 	/* Nobody is in its cgroup any more.  A callback, since the notice comes to the pod. */
 	void (*emptied)(struct broker_pod *pod);

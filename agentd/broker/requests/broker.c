@@ -424,8 +424,8 @@ static int start(struct broker *b, struct err *e)
 	b->follows = follows_new(b->epoll, b->options,
 	    &(struct follows_events){on_changed, on_awaited, on_running}, b, e);
 	b->traffic = b->follows
-			 ? redirect_traffic_new(&(struct redirect_traffic_rig){b->epoll,
-						     b->options, &b->home, b->pods, on_changed, b},
+			 ? redirect_traffic_new(&(struct redirect_traffic_rig){b->epoll, b->options,
+						    &b->home, b->pods, on_changed, b},
 			       e)
 			 : NULL;
 	return b->traffic ? 0 : -1;

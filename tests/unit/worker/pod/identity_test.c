@@ -372,7 +372,7 @@ static void what_is_issued_is_kept(void **state)
 	later(1);
 	fake_link_identity_done(shared.link, &pod.spec.uid, EAGAIN, "many at once");
 	assert_false(row->troubles(s, &e)); /* a moment's */
-	later(2); /* 1.2 s at most */
+	later(2);                           /* 1.2 s at most */
 	fake_link_identity_done(shared.link, &pod.spec.uid, 0, NULL);
 	assert_string_equal(said("why_not"), "");
 	assert_false(row->troubles(s, &e));
