@@ -161,7 +161,7 @@ static int read_fraction(struct node_reader *r, const struct env_key *row, const
 
 	if (!parse_decimal(value, &v) || v < row->min || v > row->max)
 		return refuse_range(row, key, value, e);
-	*(double *)((char *)&r->out->settings + row->at) = v;
+	memcpy((char *)&r->out->settings + row->at, &v, sizeof(v));
 	return 0;
 }
 
