@@ -92,7 +92,7 @@ def test_agentd_knows_the_attributes():
     rows = re.findall(r'ROW\("([^"]+)",\s*(\w+)', source('mesh/env_keys.c'))
     written = set(re.findall(r'set \$attributes "([A-Z_]+)"', TEMPLATE)) | set(re.findall(r'"(ISTIO_[A-Z_]+)" [.$(]', TEMPLATE))
     assert len(written) >= 18 and {'PROXY_CONFIG', 'ISTIO_METAJSON_LABELS', 'ISTIO_SERVICE_CIDR'} <= written
-    reserved = re.search(r'reserved\[\] = \{(.*?)\};', source('mesh/env_keys.c'), re.S)[1]
+    reserved = re.search(r'reserved\[\] = \{(.*?)\};', source('mesh/env_meta.c'), re.S)[1]
     for key in sorted(written):
         how = next((h for name, h in rows if name == key or name[-1] == '*' and key.startswith(name[:-1])), None)
         assert how not in (None, 'ignored', 'unsupported'), f'{key}: {how}'

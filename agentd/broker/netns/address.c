@@ -120,7 +120,7 @@ static bool is_bridge(const struct found *f, int interface)
 	return !ioctl(f->sock, SIOCETHTOOL, &ifr) && !strcmp(driver.driver, "bridge");
 }
 
-static void take_route(void *ctx, struct nlmsghdr *h)
+static void take_gateway(void *ctx, struct nlmsghdr *h)
 {
 	struct found *f = ctx;
 	const struct rtmsg *m = NLMSG_DATA(h);
@@ -166,7 +166,7 @@ static int put_outward_first(struct found *f)
 			  .nlmsg_type = RTM_GETROUTE,
 			  .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP}};
 	const struct netns_netlink_dump dump = {
-	    &question.h, RTM_NEWROUTE, sizeof(struct rtmsg), take_route, f};
+	    &question.h, RTM_NEWROUTE, sizeof(struct rtmsg), take_gateway, f};
 
 	for (unsigned i = 0; i < f->n; i++)
 		f->list[i].rank = is_bridge(f, f->list[i].interface) ? BRIDGE : NEIGHBOURS;

@@ -95,11 +95,6 @@ void link_call_cancel(struct link_call **c)
 	*c = NULL;
 }
 
-const char *rpc_rule_text(enum rpc_rule r)
-{
-	return r == RPC_RULE_FRAMES ? "frames" : "another";
-}
-
 void rpc_server_hold(struct rpc_server *server, bool held)
 {
 	assert_ptr_equal(server, rpc);
