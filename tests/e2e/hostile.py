@@ -16,7 +16,7 @@ from . import rest
 from .node import BUILD, MODE
 from .run import PATIENCE_S, TOP, Process, wait_for
 
-PROTOCOL = ''.join((TOP / 'agentd/common' / name).read_text() for name in ('ops.h', 'protocol_request.h', 'protocol.h'))
+PROTOCOL = ''.join((TOP / 'agentd/border' / name).read_text() for name in ('ops.h', 'protocol_request.h', 'protocol.h'))
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 MIB = 1 << 20
 

@@ -40,7 +40,8 @@ def fixture_tree(tmp_path):
 
         def version(self):
             return self.run('make', '-s', 'version').stdout.strip()
-    for name in ('Makefile', 'VERSION', 'CHANGELOG.md', 'SECURITY.md', 'helm/agentd/Chart.yaml', 'tests/tools/release-check'):
+    parts = [str(f.relative_to(TOP)) for top in ('agentd', 'docs', 'ebpf', 'helm', 'systemd', 'tests') for f in (TOP / top).rglob('*.mk')]
+    for name in ('Makefile', *parts, 'VERSION', 'CHANGELOG.md', 'SECURITY.md', 'helm/agentd/Chart.yaml', 'tests/tools/release-check'):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(TOP / name, tmp_path / name)
     return Tree()
@@ -153,9 +154,9 @@ def test_the_examples_are_taken(make_node):
 
 
 def test_the_man_page_has_every_key_of_a_manifest():
-    sources = {name: (TOP / 'agentd/worker' / name).read_text() for name in ('pods/manifest_dir.c', 'redirect/redirect.c')}
-    keys = set(re.findall(r'^    \{"(\w+)", read_', sources['pods/manifest_dir.c'], re.M))
-    traffic = set(re.findall(r'^    \{"(\w+)",', sources['redirect/redirect.c'].partition('keys[] = {')[2].partition('\n};')[0], re.M))
+    sources = {name: (TOP / 'agentd' / name).read_text() for name in ('worker/pods/manifest_dir.c', 'mesh/traffic.c')}
+    keys = set(re.findall(r'^    \{"(\w+)", read_', sources['worker/pods/manifest_dir.c'], re.M))
+    traffic = set(re.findall(r'^    \{"(\w+)",', sources['mesh/traffic.c'].partition('keys[] = {')[2].partition('\n};')[0], re.M))
     sh('make', '-s', '-C', TOP, 'build/man/agentd-manifest.5', env=CLEAN)
     page = (TOP / 'build/man/agentd-manifest.5').read_text().replace('\\', '')
     assert len(keys) >= 12 and len(traffic) >= 15
