@@ -26,7 +26,8 @@ def run(*argv, **kw):
 def build():
     BIN.mkdir(parents=True, exist_ok=True)
     flags = ('-std=gnu11', '-O2', '-g', '-D_GNU_SOURCE', f'-I{BUILD}/gen', '-iquote', 'agentd', '-iquote', '.')
-    lib, broker = ((BUILD / f'release/lib{half}.a', BUILD / 'release/libcommon.a') for half in ('worker', 'broker'))
+    # What stands above another library comes before it (Makefile).
+    lib, broker = ([BUILD / f'release/lib{name}.a' for name in names.split()] for names in ('worker rpc mesh base common', 'broker common'))
     # The fakes come first: they win over the library's modules.
     run('gcc', *flags, '-o', COSTS, 'tests/bench/costs.c', 'tests/fake/loop.c', 'tests/fake/rpc.c', *lib, '-levent',
         '-lprotobuf-c', '-ljansson', '-lcrypto')
