@@ -156,9 +156,9 @@ repeat: ## make test RUNS times (3), then BUSY times (0) beside busy loops, in c
 lint: ## formatting, static analysis, layers, sizes, what the broker links
 	@tests/tools/deps build test lint
 	@$(MAKE) -s -j$(shell nproc) binaries
-	@tests/tools/lint $(LINT)
+	@tests/tools/lint $(CHECK)
 lint-all: ## the same, all of it: writes tests/tools/PASSED, which says what lint and test need not look at again
-	@$(MAKE) -s lint LINT=all
+	@$(MAKE) -s lint CHECK=all
 
 site: ## the documents as a static site, in build/site/ (mkdocs of PyPI)
 	@tests/tools/site
