@@ -63,7 +63,7 @@ def settled_pair(node):
 def test_what_istiod_refuses_now_is_given_back(node):
     client, _ = settled_pair(node)
     load, old = client.load(mesh.OUTBOUND), node.agentd
-    new, said = successor(node, 'new'), Said(node.agentd)
+    new, said = successor(node, 'new', trial_s=2 * TRIAL_S), Said(node.agentd)  # much is asked while it lasts
     with refusing(node):
         new.start()
         assert asked_itself(old, 'alive') == (0, 'alive\n')
