@@ -12,7 +12,6 @@ struct background {
 	struct background_job *running, *waiting;
 	unsigned n; /* that wait */
 	struct metric *gauge;
-	struct in6_addr last; /* whose turn it was */
 };
 
 static void start_next(struct background *b);
@@ -25,12 +24,28 @@ static void on_run(void *ctx)
 		b->running->run(b->running->ctx);
 }
 
+/* Behind all others: of many peers each has its turn. */
+static void put_last(struct background *b, const struct in6_addr *peer)
+{
+	struct background_job *job = NULL, *next = NULL, *its = NULL;
+
+	DL_FOREACH_SAFE (b->waiting, job, next) {
+		if (memcmp(&job->peer, peer, sizeof(*peer)) != 0)
+			continue;
+		DL_DELETE(b->waiting, job);
+		DL_APPEND(its, job);
+	}
+	DL_CONCAT(b->waiting, its);
+}
+
 static void on_done(void *ctx)
 {
 	struct background *b = ctx;
 	struct background_job *job = b->running;
 
 	b->running = NULL;
+	if (job)
+		put_last(b, &job->peer);
 	start_next(b);
 	if (job)
 		job->done(job->ctx);
@@ -42,25 +57,14 @@ static void count(struct background *b, int more)
 	metric_set(b->gauge, "", b->n);
 }
 
-static struct background_job *pick(const struct background *b)
-{
-	struct background_job *job;
-
-	DL_FOREACH (b->waiting, job)
-		if (memcmp(&job->peer, &b->last, sizeof(job->peer)) != 0)
-			return job;
-	return b->waiting;
-}
-
 static void start_next(struct background *b)
 {
-	struct background_job *job = pick(b);
+	struct background_job *job = b->waiting;
 
 	if (b->work || !job)
 		return;
 	DL_DELETE(b->waiting, job);
 	count(b, -1);
-	b->last = job->peer;
 	b->running = job;
 	loop_work(b->loop, &b->work, on_run, on_done, b);
 }

@@ -1,8 +1,8 @@
 /* background.h - reviews that may take long, on the loop's other thread, by turns of their peers.
  *
  * On the loop a large pod would hold up all ordinary ones for as long as it takes; on a thread the
- * kernel shares the CPU between both.  One job runs at a time.  The next one is the oldest of
- * another peer than the last one's, if there is one: a stranger with many waits for itself.
+ * kernel shares the CPU between both.  One job runs at a time; then the peer's other jobs go behind
+ * those of all others.  So a new peer waits for one job of each, however many they have.
  */
 #pragma once
 #include "base/loop.h"

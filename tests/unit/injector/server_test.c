@@ -803,26 +803,26 @@ static void wait_for_waiting(struct client *c, unsigned n)
 	fail();
 }
 
-/* An API server waits for one of a stranger's, however many it has. */
+/* An API server waits for one of each stranger's, however many they have. */
 static void long_ones_are_answered_by_turns_of_their_peers(void **state)
 {
-	struct client *api, *other, *strangers[4];
+	struct client *api, *other, *strangers[6];
 
 	(void)state;
 	start_ready(&connections_usual);
 	other = client();
-	for (unsigned i = 0; i < 4; i++) {
-		strangers[i] = client_from("127.0.0.2");
+	for (unsigned i = 0; i < 6; i++) {
+		strangers[i] = client_from(i < 3 ? "127.0.0.2" : "127.0.0.3");
 		ask_long(strangers[i]);
 	}
-	wait_for_waiting(other, 3);
+	wait_for_waiting(other, 5);
 	api = client();
 	ask_long(api);
-	wait_for_waiting(other, 4);
-	let_go_on(2);
-	assert_int_equal(hear(api), 200);
+	wait_for_waiting(other, 6);
 	let_go_on(3);
-	for (unsigned i = 0; i < 4; i++) {
+	assert_int_equal(hear(api), 200);
+	let_go_on(4);
+	for (unsigned i = 0; i < 6; i++) {
 		assert_int_equal(hear(strangers[i]), 200);
 		client_free(strangers[i]);
 	}
